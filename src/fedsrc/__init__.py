@@ -1,0 +1,59 @@
+"""fedsrc: from labelled records at several sites to a signed certificate on the risk of accepted answers.
+
+records -> release -> transcript -> bounds -> certificate -> gate
+"""
+
+from __future__ import annotations
+
+from fedsrc.certificate import Verified, issue, verify
+from fedsrc.certify import Bounds, Look, look, report
+from fedsrc.errors import FedsrcError
+from fedsrc.federation.local import certify_table
+from fedsrc.forecast import Forecast, forecast
+from fedsrc.keys import load_or_make
+from fedsrc.ledger import Ledger
+from fedsrc.records import Columns, Records, Units, read_records
+from fedsrc.register import Choices, development_part, register
+from fedsrc.registration import Registration
+from fedsrc.release import Release, Request, make_release
+from fedsrc.replay import Replay
+from fedsrc.report.card import card_text
+from fedsrc.run import run
+from fedsrc.tally import Tally
+from fedsrc.transcript import Transcript, read_transcript
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Bounds",
+    "Choices",
+    "Columns",
+    "FedsrcError",
+    "Forecast",
+    "Ledger",
+    "Look",
+    "Records",
+    "Registration",
+    "Release",
+    "Replay",
+    "Request",
+    "Tally",
+    "Transcript",
+    "Units",
+    "Verified",
+    "__version__",
+    "card_text",
+    "certify_table",
+    "development_part",
+    "forecast",
+    "issue",
+    "load_or_make",
+    "look",
+    "make_release",
+    "read_records",
+    "read_transcript",
+    "register",
+    "report",
+    "run",
+    "verify",
+]

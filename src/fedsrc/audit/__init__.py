@@ -1,0 +1,1 @@
+"""Trials on frozen populations. Seeded noise exists here and nowhere else."""

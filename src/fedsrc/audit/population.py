@@ -1,0 +1,62 @@
+"""Frozen populations: at each site a finite support of units with known laws, so that risk can be enumerated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsrc.maths.basis import Ints
+from fedsrc.maths.boundaries import Floats
+from fedsrc.records import Units
+from fedsrc.registration import Registration
+from fedsrc.release import unit_masses
+
+
+@dataclass(frozen=True)
+class Support:
+    """One site's units: what each adds to a release (n, 2, m+1), and its probability (n,)."""
+
+    masses: Ints
+    law: Floats
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Exact acceptance and risk per threshold under a mixture of sites."""
+
+    acceptance: Floats
+    risk: Floats
+
+
+def uniform(registration: Registration, sites: Sequence[Units]) -> list[Support]:
+    """The uniform law on each site's units.
+
+    Paper: Appendix "Finite-population theorem audit".
+    """
+    return [Support(unit_masses(registration, units), np.full(len(units), 1.0 / len(units))) for units in sites]
+
+
+def from_cells(registration: Registration, supported: Floats, unsupported: Floats) -> Support:
+    """A law given by probabilities per bin 0..m of supported and unsupported answers."""
+    bins = supported.size
+    grid = registration.privacy.mass_grid
+    masses = np.zeros((2 * bins, 2, bins), dtype=np.int64)
+    paired = registration.privacy.encoding == "paired"
+    masses[np.arange(bins), 0, np.arange(bins)] = grid
+    masses[bins + np.arange(bins), 1, np.arange(bins)] = grid
+    if paired:
+        masses[bins + np.arange(bins), 0, np.arange(bins)] = grid
+    law = np.concatenate([supported, unsupported])
+    return Support(masses, law / law.sum())
+
+
+def truth(registration: Registration, sites: Sequence[Support], weights: Sequence[float]) -> Truth:
+    """Enumerate acceptance a_j and risk R_j of a mixture; risk is 0 where nothing is accepted."""
+    parts = [w * np.tensordot(site.law, site.masses, 1) for w, site in zip(weights, sites, strict=True)]
+    first, second = np.sum(parts, axis=0) / registration.privacy.mass_grid
+    suffix = np.cumsum([first[:0:-1], second[:0:-1]], axis=1)[:, ::-1]
+    accepted = suffix[0] if registration.privacy.encoding == "paired" else suffix.sum(axis=0)
+    risk = np.divide(suffix[1], accepted, out=np.zeros_like(accepted), where=accepted > 0)
+    return Truth(accepted, risk)

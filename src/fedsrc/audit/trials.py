@@ -1,0 +1,148 @@
+"""Many independent runs at once, on the same rules as a real run: same recruiter, same bounds, seeded noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from fedsrc.audit.population import Support
+from fedsrc.certify import Look, Sample, look
+from fedsrc.maths.basis import Ints
+from fedsrc.recruit import next_slots
+from fedsrc.registration import Registration
+from fedsrc.release import registered_mechanism
+from fedsrc.tally import Tally, empty, masses, transfer
+
+Draw = Literal["with replacement", "once"]
+ENDLESS = 1 << 40
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Per trial: whether a threshold was certified, which, after how many records and rounds, and its bounds."""
+
+    certified: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    threshold: np.ndarray[tuple[int], np.dtype[np.int64]]
+    records: np.ndarray[tuple[int], np.dtype[np.int64]]
+    rounds: np.ndarray[tuple[int], np.dtype[np.int64]]
+    slots: np.ndarray[tuple[int, int], np.dtype[np.int64]]
+    acceptance_lower: np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Exact histograms of every trial, round by round: (records so far, cumulative masses (trials, 2, m+1))."""
+
+    tallies: list[Tally]
+    sums: list[Ints]
+
+
+def streams(
+    registration: Registration, sites: Sequence[Support], *, trials: int, seed: int, draw: Draw = "with replacement"
+) -> Iterator[tuple[Tally, Ints]]:
+    """After each round, the public tally and the exact cumulative masses of all trials. Scheduling is the real one.
+
+    Noise is not in them, so that several methods and privacy levels can be compared on the same events.
+    """
+    rng = np.random.default_rng([seed, 1])
+    pools = [_Pool(site, draw, trials, rng) for site in sites]
+    tally = empty(registration)
+    total = np.zeros((trials, *sites[0].masses.shape[1:]), dtype=np.int64)
+    for _ in range(registration.schedule.rounds):
+        slots = next_slots(registration, tally, [pool.left for pool in pools])
+        if not any(slots):
+            return
+        for pool, n in zip(pools, slots, strict=True):
+            if n:
+                total = total + pool.take(n)
+        grown = tuple(a + b for a, b in zip(tally.slots, slots, strict=True))
+        tally = replace(tally, slots=grown, releases=tally.releases + sum(n > 0 for n in slots))
+        yield tally, total
+
+
+def simulate(
+    registration: Registration, sites: Sequence[Support], *, trials: int, seed: int, draw: Draw = "with replacement"
+) -> Trials:
+    """Run every trial to its first certificate, or to the end of the schedule (only there under policy `final`)."""
+    rule = registered_mechanism(registration)
+    rng = np.random.default_rng([seed, 2])
+    outcome = _Outcome(trials, len(registration.sites))
+    noise = np.zeros((trials, 2, rule.basis.p), dtype=np.int64)
+    before: Look | None = None
+    releases, last = 0, None
+    for tally, total in streams(registration, sites, trials=trials, seed=seed, draw=draw):
+        for _ in range(tally.releases - releases):
+            noise = noise + discrete_gaussian(rng, rule.scale, noise.shape)
+        releases = tally.releases
+        seen = masses(registration, rule.basis.encode(total) + noise, releases)
+        before = look(registration, Sample(seen, tally.total, 0, transfer(registration, tally)), before)
+        last = tally
+        if registration.schedule.policy != "final" and outcome.note(before, tally) == trials:
+            break
+    if registration.schedule.policy == "final" and before is not None and last is not None:
+        outcome.note(before, last)
+    return outcome.trials(last)
+
+
+def discrete_gaussian(rng: np.random.Generator, scale: float, shape: tuple[int, ...]) -> Ints:
+    """Seeded discrete Gaussians by inversion of the exact distribution function (audits only)."""
+    if scale == 0:
+        return np.zeros(shape, dtype=np.int64)
+    reach = int(np.ceil(12 * scale)) + 1
+    support = np.arange(-reach, reach + 1)
+    weight = np.exp(-(support**2) / (2 * scale**2))
+    edges = np.cumsum(weight) / weight.sum()
+    return np.asarray(np.searchsorted(edges[:-1], rng.random(shape), side="right") - reach, dtype=np.int64)
+
+
+class _Pool:
+    """One site's supply of events: without end, or each unit once in a fresh order per trial."""
+
+    def __init__(self, site: Support, draw: Draw, trials: int, rng: np.random.Generator) -> None:
+        self.site, self.rng, self.trials = site, rng, trials
+        self.size = site.law.size
+        self.order = None
+        if draw == "once":
+            self.order = np.argsort(rng.random((trials, self.size)), axis=1)
+        self.left = ENDLESS if self.order is None else self.size
+
+    def take(self, n: int) -> Ints:
+        """Masses (trials, 2, m+1) of the next n units of every trial."""
+        flat = self.site.masses.reshape(self.size, -1).astype(np.float64)  # exact: far below 2^53
+        if self.order is None:
+            counts = self.rng.multinomial(n, self.site.law, size=self.trials).astype(np.float64)
+        else:
+            first = self.size - self.left
+            counts = np.zeros((self.trials, self.size))
+            np.put_along_axis(counts, self.order[:, first : first + n], 1.0, axis=1)
+            self.left -= n
+        return np.rint(counts @ flat).astype(np.int64).reshape(self.trials, *self.site.masses.shape[1:])
+
+
+class _Outcome:
+    def __init__(self, trials: int, sites: int) -> None:
+        self.threshold = np.full(trials, -1, dtype=np.int64)
+        self.records = np.zeros(trials, dtype=np.int64)
+        self.rounds = np.zeros(trials, dtype=np.int64)
+        self.slots = np.zeros((trials, sites), dtype=np.int64)
+        self.acceptance = np.zeros(trials)
+        self.seen = 0
+
+    def note(self, now: Look, tally: Tally) -> int:
+        """Record first certificates; returns how many trials have one."""
+        self.seen += 1
+        best = np.argmax(np.where(now.certified, now.acceptance_lower, -1.0), axis=-1)
+        fresh = (self.threshold < 0) & now.certified.any(axis=-1)
+        self.threshold[fresh] = best[fresh]
+        self.records[fresh], self.rounds[fresh], self.slots[fresh] = tally.arrived, self.seen, tally.slots
+        self.acceptance[fresh] = np.take_along_axis(now.acceptance_lower, best[:, None], -1)[fresh, 0]
+        return int((self.threshold >= 0).sum())
+
+    def trials(self, last: Tally | None) -> Trials:
+        open_ = self.threshold < 0
+        if last is not None:
+            self.records[open_], self.slots[open_], self.rounds[open_] = last.arrived, last.slots, self.seen
+        return Trials(~open_, self.threshold, self.records, self.rounds, self.slots, self.acceptance)

@@ -1,0 +1,307 @@
+"""The certificate: the decision, its statement, what it rests on, digests and a signature.
+
+Versioned JSON. Everything in it except the signature is a pure function of registration and transcript, so `verify`
+recomputes it whole.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedsrc import keys
+from fedsrc.canonical import canonical_bytes
+from fedsrc.certify import Bounds, report, sample
+from fedsrc.errors import FedsrcError
+from fedsrc.files import write_whole
+from fedsrc.registration import Betting, Registration, read_text
+from fedsrc.release import registered_mechanism
+from fedsrc.replay import Replay
+from fedsrc.transcript import Chain, Entry, read_transcript
+
+FORMAT = 1
+MAX_BYTES = 50_000_000
+REGISTRATION, TRANSCRIPT, CERTIFICATE = "registration.toml", "transcript.jsonl", "certificate.json"
+Body = dict[str, Any]
+
+
+class Verified(NamedTuple):
+    """What `verify` found: the certificate's body, and whether its key is one the caller trusts."""
+
+    body: Body
+    trusted: bool
+    expired: bool
+
+
+def issue(registration: Registration, replay: Replay, chain: Chain) -> Body:
+    """The certificate's body for a replayed transcript. A run that has not ended is OPEN."""
+    bounds = None
+    if replay.look is not None:
+        bounds = report(registration, sample(registration, replay.tally), replay.look)
+    choice = replay.choice
+    return {
+        "format": FORMAT,
+        "status": replay.status,
+        "statement": statement(registration, replay, bounds),
+        "target_risk": registration.claim.target_risk,
+        "failure_probability": registration.claim.failure_probability,
+        "claim": registration.claim.model_dump(),
+        **_selected(registration, bounds, choice if replay.ended else None),
+        "records": replay.tally.arrived,
+        "rounds": replay.rounds,
+        "releases": replay.tally.releases,
+        "absent": replay.absent,
+        "refused": replay.refused,
+        "sites": _sites(registration, replay),
+        "mixture": "as calibrated" if registration.weights is None else "declared",
+        "eta": None if bounds is None else _number(bounds.eta),
+        "method": registration.certificate.method,
+        "privacy": _privacy(registration),
+        "thresholds": [] if bounds is None else _table(registration, bounds),
+        "also_certified": [] if bounds is None else _also(registration, bounds),
+        "evidence": [asdict(each) for each in replay.trace],
+        "assumptions": _assumptions(registration, replay),
+        "does_not_say": list(DOES_NOT_SAY),
+        "calibrated": replay.time,
+        "expires": _expiry(replay.time, registration.claim.validity_days),
+        "registration": registration.digest,
+        "transcript": chain.head,
+        "transcript_lines": chain.lines,
+    }
+
+
+def statement(registration: Registration, replay: Replay, bounds: Bounds | None) -> str:
+    """The one plain sentence."""
+    claim, choice = registration.claim, replay.choice
+    if replay.status != "CERTIFIED" or bounds is None or choice is None:
+        verb = "was" if replay.status == "ABSTAIN" else "is yet"
+        return f"No threshold {verb} shown to keep unsupported answers at or below {_percent(claim.target_risk)}."
+    threshold = registration.thresholds.values[choice]
+    accepted = _percent(bounds.acceptance_lower[choice], down=True)
+    return (
+        f"Of the answers accepted (score >= {threshold:.6g}, at least {accepted} of traffic),"
+        f" at most {_percent(claim.target_risk)} are unsupported;"
+        f" this statement fails with probability at most {_percent(claim.failure_probability)}."
+    )
+
+
+def signed(body: Body, key: keys.Key) -> Body:
+    """The body with the signer's public key and a signature over everything else."""
+    whole = {**body, "key": keys.public_hex(key)}
+    return {**whole, "signature": keys.sign(key, canonical_bytes(whole))}
+
+
+def write_certificate(folder: Path, body: Body) -> None:
+    """Put the certificate into a run folder, in one step."""
+    text = json.dumps(json.loads(canonical_bytes(body)), indent=1, ensure_ascii=False, sort_keys=True)
+    write_whole(folder / CERTIFICATE, text.encode() + b"\n")
+
+
+def read_run(folder: Path) -> tuple[Registration, list[Entry], Chain]:
+    """The registration and checked transcript of a run folder."""
+    if not folder.is_dir():
+        raise FedsrcError("there is no such run folder", where=str(folder))
+    entries, chain = read_transcript(folder / TRANSCRIPT)
+    return Registration.read(folder / REGISTRATION), entries, chain
+
+
+def verify(folder: Path, *, trusted: tuple[str, ...] = (), now: datetime | None = None) -> Verified:
+    """Recompute a run's certificate from its registration and transcript, and check its signature.
+
+    Any difference is an error. `trusted` are public keys; when given, the certificate must be signed by one of them.
+    """
+    registration, entries, chain = read_run(folder)
+    found = read_certificate(folder / CERTIFICATE)
+    expected = issue(registration, Replay(registration, entries), chain)
+    body = {name: value for name, value in found.items() if name not in ("key", "signature")}
+    names = sorted(set(body) ^ set(expected)) or [n for n in expected if not _same(body[n], expected[n])]
+    if names:
+        raise FedsrcError(
+            f"the certificate does not follow from the transcript: {', '.join(names)} differ",
+            where=str(folder / CERTIFICATE),
+            hint="do not rely on it; ask the issuer for the run folder again",
+        )
+    _check_signature(found, trusted, folder)
+    expires = datetime.fromisoformat(expected["expires"]) if expected["expires"] else None
+    late = expires is not None and (now or datetime.now(UTC)) > expires
+    return Verified(expected, bool(trusted), late)
+
+
+def read_certificate(path: Path) -> Body:
+    """A certificate file as plain values."""
+    try:
+        found = json.loads(read_text(path, MAX_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise FedsrcError("is not a certificate: not valid JSON", where=str(path)) from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise FedsrcError("is not a certificate of a known format", where=str(path))
+    return found
+
+
+def _check_signature(found: Body, trusted: tuple[str, ...], folder: Path) -> None:
+    where = str(folder / CERTIFICATE)
+    key, signature = found.get("key"), found.get("signature")
+    if not isinstance(key, str) or not isinstance(signature, str):
+        raise FedsrcError("the certificate is not signed", where=where)
+    unsigned = {name: value for name, value in found.items() if name != "signature"}
+    if not keys.signed_by(key, signature, canonical_bytes(unsigned)):
+        raise FedsrcError("the signature does not fit the certificate", where=where)
+    if trusted and key not in trusted:
+        raise FedsrcError(f"the certificate is signed by {key}, which is not trusted", where=where)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Equal, up to the last rounded digit of a number: another machine may round a diagnostic the other way."""
+    if isinstance(a, list) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(a[name], b[name]) for name in a)
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=1e-8, abs_tol=2e-9)
+    return canonical_bytes(a) == canonical_bytes(b)
+
+
+def _selected(registration: Registration, bounds: Bounds | None, choice: int | None) -> Body:
+    if bounds is None or choice is None:
+        return {"threshold": None, "contrast_upper": None, "acceptance_lower": None, "risk_upper": None}
+    return {
+        "threshold": registration.thresholds.values[choice],
+        "contrast_upper": _number(bounds.contrast_upper[choice]),
+        "acceptance_lower": _number(bounds.acceptance_lower[choice]),
+        "risk_upper": _number(bounds.risk_upper[choice]),
+    }
+
+
+def _table(registration: Registration, bounds: Bounds) -> list[Body]:
+    rows = []
+    for j, value in enumerate(registration.thresholds.values):
+        row = {
+            "threshold": value,
+            "contrast_upper": _number(bounds.contrast_upper[j]),
+            "acceptance_lower": _number(bounds.acceptance_lower[j]),
+            "risk_upper": _number(bounds.risk_upper[j]),
+            "sampling_width": _number(bounds.sampling_width[j]),
+            "privacy_width": _number(bounds.privacy_width[j]),
+            "certified": bool(bounds.certified[j]),
+        }
+        if bounds.log_wealth is not None:
+            row["log_wealth"] = _number(bounds.log_wealth[j])
+        rows.append(row)
+    return rows
+
+
+def _also(registration: Registration, bounds: Bounds) -> list[Body]:
+    """For every rung of the ladder, the threshold that would be certified: the risk bound holds for all at once."""
+    if not isinstance(registration.certificate, Betting):
+        return []
+    rows = []
+    for rung in registration.certificate.ladder:
+        able = (bounds.risk_upper <= rung) & (bounds.acceptance_lower >= registration.claim.min_acceptance)
+        if able.any():
+            j = int(np.argmax(np.where(able, bounds.acceptance_lower, -1.0)))
+            value, accepted = registration.thresholds.values[j], _number(bounds.acceptance_lower[j])
+            rows.append({"target_risk": rung, "threshold": value, "acceptance_lower": accepted})
+    return rows
+
+
+def _sites(registration: Registration, replay: Replay) -> list[Body]:
+    return [
+        {
+            "name": site.name,
+            "records": replay.tally.slots[i],
+            "charged": replay.tally.missing[i],
+            "share": _number(replay.tally.slots[i] / replay.tally.arrived) if replay.tally.arrived else 0.0,
+            "weight": site.weight,
+            "drift": site.drift,
+        }
+        for i, site in enumerate(registration.sites)
+    ]
+
+
+def _privacy(registration: Registration) -> Body:
+    settings, rule = registration.privacy, registered_mechanism(registration)
+    return {
+        "unit": settings.unit,
+        "adjacency": settings.adjacency,
+        "mechanism": "discrete Gaussian" if settings.private else "none",
+        "encoding": settings.encoding,
+        "basis": settings.basis,
+        "epsilon": settings.epsilon,
+        "delta": settings.delta if settings.private else 0.0,
+        "conversion": settings.conversion,
+        "rho": rule.rho,
+        "scale": rule.scale,
+        "releases_per_unit": 1,
+    }
+
+
+DOES_NOT_SAY = (
+    "It certifies no single answer: it bounds the share of unsupported answers among those accepted.",
+    "Supported is not true: it speaks of the declared loss, as labelled; label errors carry over.",
+    "It does not cover other traffic, another model, prompt or score, or drift beyond what was declared.",
+)
+
+
+def _assumptions(registration: Registration, replay: Replay) -> list[Body]:
+    unit = registration.privacy.unit
+    mixture = (
+        "deployment mixes the sites as calibrated (the shares above)"
+        if registration.weights is None
+        else "deployment mixes the sites by the declared weights"
+    )
+    drift = "without drift at any site" if not any(s.drift for s in registration.sites) else "within declared drift"
+    order = "in a recorded shuffle" if replay.orders <= {"shuffled"} else "in the table's own order"
+    dropout, dropout_how = "every requested release arrived", "checked"
+    if registration.schedule.dropout == "adversarial":
+        dropout = "a release that did not arrive is charged as if withheld on purpose"
+    elif replay.absent or replay.refused:
+        dropout, dropout_how = "whether a release arrives does not depend on its content", "declared"
+    return [
+        {"what": "every request followed the registered rule and was written down before its answer", "how": "checked"},
+        {"what": f"every {unit} was released once", "how": "declared"},
+        {"what": f"{unit}s at a site are independent draws of its traffic, used {order}", "how": "not checkable"},
+        {"what": f"{mixture}, {drift}", "how": "declared"},
+        {"what": dropout, "how": dropout_how},
+        {"what": "score, loss and thresholds were fixed before calibration", "how": "declared"},
+        *_development_note(registration),
+        *_grid_note(registration),
+    ]
+
+
+def _development_note(registration: Registration) -> list[Body]:
+    if registration.thresholds.origin != "development":
+        return []
+    what = "thresholds are published quantiles of development records, which privacy does not protect"
+    return [{"what": what, "how": "declared"}]
+
+
+def _grid_note(registration: Registration) -> list[Body]:
+    grid = registration.privacy.loss_grid
+    if grid == 1:
+        return [{"what": "losses are 0 or 1; any fraction between counts as 1", "how": "checked"}]
+    return [{"what": f"losses count in steps of 1/{grid}, rounded up", "how": "checked"}]
+
+
+def _expiry(calibrated: str, days: int) -> str:
+    if not calibrated:
+        return ""
+    moment = datetime.strptime(calibrated, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    return (moment + timedelta(days=days)).isoformat()
+
+
+def _number(value: float) -> float:
+    """9 decimals: what the decision compared."""
+    return round(float(value), 9) + 0.0
+
+
+def _percent(value: float, *, down: bool = False) -> str:
+    scaled = value * 100
+    if down:
+        scaled = np.floor(scaled * 10) / 10
+    return f"{scaled:.6g}%"

@@ -1,0 +1,231 @@
+"""The translator: the registration's words into the mathematics' symbols, and bounds back into words.
+
+`look` is what happens after every round: bounds that decide. `report` adds the diagnostics a reader wants to see.
+Numbers are rounded outward to 9 decimals before they are compared, so that another machine's arithmetic gives the
+same decision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsrc.maths import betting, contrast, ratio, variance_adaptive
+from fedsrc.maths.betting import Covariance
+from fedsrc.maths.boundaries import F, Floats, G, H
+from fedsrc.registration import Betting, Registration, Stitched
+from fedsrc.release import registered_mechanism
+from fedsrc.tally import Masses, Tally, masses, transfer
+
+DECIMALS = 1e9
+FLOAT_ERROR = 1e-9  # subtracted from log-wealth for floating point (theory (ii))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a look sees: masses, slots N, slots charged as missing, and eta. Masses may have leading trial axes."""
+
+    masses: Masses
+    N: int
+    missing: int
+    eta: float
+
+
+@dataclass(frozen=True)
+class Look:
+    """Decision bounds per threshold. `rejected` carries ladder rejections from round to round."""
+
+    risk_upper: Floats
+    acceptance_lower: Floats
+    certified: NDArray[np.bool_]
+    contrast_upper: Floats | None = None
+    rejected: NDArray[np.bool_] | None = None
+
+    def choice(self) -> int | None:
+        """The certified threshold with the largest acceptance bound, or None.
+
+        Paper: eq. (selection).
+        """
+        if not self.certified.any():
+            return None
+        return int(np.argmax(np.where(self.certified, self.acceptance_lower, -1.0)))
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Everything reported per threshold."""
+
+    contrast_upper: Floats
+    acceptance_lower: Floats
+    risk_upper: Floats
+    certified: NDArray[np.bool_]
+    sampling_width: Floats
+    privacy_width: Floats
+    log_wealth: Floats | None
+    eta: float
+
+
+@dataclass(frozen=True)
+class BettingPlan:
+    """The registered bets, compiled once."""
+
+    rungs: betting.Ladder
+    target: betting.Ladder
+    centres: betting.Centres
+    weights: Floats
+    line: Floats
+
+
+@lru_cache(maxsize=64)
+def betting_plan(method: Betting, target_risk: float, min_acceptance: float, weights: tuple[float, ...]) -> BettingPlan:
+    """Ladder, bets, centres and lines of a betting registration."""
+    b, c, w = method.bets, method.centres, np.asarray(weights)
+    return BettingPlan(
+        betting.ladder(method.ladder, count=b.count, low=b.low, high=b.high),
+        betting.ladder([target_risk], count=b.count, low=b.low, high=b.high),
+        betting.centres(min_acceptance, top=c.top, count=c.count, low=c.low, high=c.high),
+        w,
+        up(-np.log(method.risk_budget * w)),
+    )
+
+
+def sample(registration: Registration, tally: Tally) -> Sample:
+    """The sample that a tally holds."""
+    seen = masses(registration, tally.sums, tally.releases)
+    return Sample(seen, tally.total, tally.lost, transfer(registration, tally))
+
+
+def look(registration: Registration, seen: Sample, before: Look | None = None) -> Look:
+    """Bounds that decide after a round. With declared deployment weights, what an earlier round showed stays shown.
+
+    Without declared weights the mixture spoken of changes with every round, so each round stands alone.
+    """
+    method = registration.certificate
+    if isinstance(method, Betting):
+        return _look_betting(registration, method, seen, before if registration.weights is not None else None)
+    return _look_stitched(registration, method, seen)
+
+
+def report(registration: Registration, seen: Sample, decided: Look) -> Bounds:
+    """The deciding bounds with contrast, widths and log-wealth beside them."""
+    method = registration.certificate
+    if isinstance(method, Betting):
+        return _report_betting(registration, method, seen, decided)
+    return _report_stitched(registration, method, seen, decided)
+
+
+def up(x: Floats) -> Floats:
+    """Round up to 9 decimals."""
+    return np.asarray(np.ceil(np.asarray(x) * DECIMALS) / DECIMALS, dtype=np.float64)
+
+
+def down(x: Floats) -> Floats:
+    """Round down to 9 decimals."""
+    return np.asarray(np.floor(np.asarray(x) * DECIMALS) / DECIMALS, dtype=np.float64)
+
+
+def _plan(registration: Registration, method: Betting) -> BettingPlan:
+    claim = registration.claim
+    return betting_plan(method, claim.target_risk, claim.min_acceptance, registration.thresholds.weights)
+
+
+def _look_betting(registration: Registration, method: Betting, seen: Sample, before: Look | None) -> Look:
+    plan, m = _plan(registration, method), seen.masses
+    log_E = betting.log_wealth(
+        m.unsupported, m.supported, m.noise, seen.N, eta=seen.eta, rungs=plan.rungs, missing=seen.missing
+    )
+    rejected = down(log_E - FLOAT_ERROR) >= plan.line[:, None]
+    acceptance = down(
+        betting.a_lower(
+            m.accepted, m.noise.of(1.0, 1.0), seen.N,
+            eta=seen.eta, bets=plan.centres, alpha_a=method.acceptance_budget, w=plan.weights,
+        )
+    )  # fmt: skip
+    if before is not None and before.rejected is not None:
+        rejected = rejected | before.rejected
+        acceptance = np.maximum(acceptance, before.acceptance_lower)
+    risk = betting.risk_upper(rejected, plan.rungs.r)
+    certified = (risk <= registration.claim.target_risk) & (acceptance >= registration.claim.min_acceptance)
+    return Look(risk, acceptance, certified, rejected=rejected)
+
+
+def _look_stitched(registration: Registration, method: Stitched, seen: Sample) -> Look:
+    r, m, N = registration.claim.target_risk, seen.masses, seen.N
+    D = (1.0 - r) * m.unsupported - r * m.supported
+    A, V_A, V_D = m.accepted, m.noise.of(1.0, 1.0), m.noise.of(1.0 - r, -r)
+    budget = {"alpha_s": method.sampling_budget, "alpha_n": method.noise_budget, "v0": _v0(registration)}
+    if method.method == "ratio":
+        U_Z, L_A = ratio.mean_bounds(m.unsupported, A, N, m.noise.uu, V_A, **budget)
+        risk = up(ratio.risk_upper(U_Z, L_A, eta=seen.eta))
+        acceptance = down(np.maximum(0.0, L_A - seen.eta))
+        certified = (risk <= r) & (acceptance >= registration.claim.min_acceptance)
+        implied = up(np.minimum(1.0 - r, U_Z + seen.eta - r * (L_A - seen.eta)))
+        return Look(risk, acceptance, certified, contrast_upper=implied)
+    if method.method == "contrast":
+        d = contrast.d_upper(D, N, V_D, r_star=r, eta=seen.eta, **budget)
+        a = contrast.a_lower(A, N, V_A, eta=seen.eta, **budget)
+    else:
+        d = variance_adaptive.d_upper(D, A, N, V_D, V_A, r_star=r, eta=seen.eta, **budget)
+        a = variance_adaptive.a_lower(A, N, V_A, eta=seen.eta, **budget)
+    d, a = up(d), down(a)
+    certified = (d <= 0) & (a >= registration.claim.min_acceptance)
+    return Look(_risk_of_contrast(d, a, r), a, certified, contrast_upper=d)
+
+
+def _risk_of_contrast(d: Floats, a: Floats, r: float) -> Floats:
+    """R = r + d/a on the event of Theorem 1: at most r + d_upper / a_lower when d_upper > 0, else r + d_upper."""
+    positive = np.where(a > 0, d / np.where(a > 0, a, 1.0), 1.0)
+    return np.clip(up(r + np.where(d > 0, positive, d)), 0.0, 1.0)
+
+
+def _v0(registration: Registration) -> float:
+    """v0 = the registered coordinate variance (the smallest admissible one); 1 without noise.
+
+    Paper: Appendix "Privacy, monitoring, and repeated trials".
+    """
+    rule = registered_mechanism(registration)
+    return rule.unit_variance / rule.basis.unit**2 or 1.0
+
+
+def _report_betting(registration: Registration, method: Betting, seen: Sample, decided: Look) -> Bounds:
+    plan, m, r = _plan(registration, method), seen.masses, registration.claim.target_risk
+
+    def upper(noise: Covariance) -> Floats:
+        return betting.d_upper(
+            m.unsupported, m.supported, noise, seen.N, eta=seen.eta, r_star=r, theta=plan.target.theta[0],
+            p=plan.target.p, alpha_d=method.risk_budget, w=plan.weights, missing=seen.missing,
+        )  # fmt: skip
+
+    none = np.zeros_like(m.unsupported)
+    with_noise, without = upper(m.noise), upper(Covariance(none, none, none))
+    D = (1.0 - r) * m.unsupported - r * m.supported
+    log_E = betting.log_wealth(
+        m.unsupported, m.supported, m.noise, seen.N, eta=seen.eta, rungs=plan.target, missing=seen.missing
+    )
+    return Bounds(
+        up(with_noise), decided.acceptance_lower, decided.risk_upper, decided.certified,
+        without - D / seen.N - seen.eta, with_noise - without, down(log_E[..., 0] - FLOAT_ERROR), seen.eta,
+    )  # fmt: skip
+
+
+def _report_stitched(registration: Registration, method: Stitched, seen: Sample, decided: Look) -> Bounds:
+    r, m, N, v0 = registration.claim.target_risk, seen.masses, seen.N, _v0(registration)
+    count, c = m.unsupported.shape[-1], 3 if method.method == "variance-adaptive" else 2
+    width = H(N, c=c, m=count, alpha=method.sampling_budget) * np.ones(count)
+    if method.method == "variance-adaptive":
+        V_A = m.noise.of(1.0, 1.0)
+        q = variance_adaptive.q_bar(
+            m.accepted, N, V_A, alpha_s=method.sampling_budget, alpha_n=method.noise_budget, v0=v0
+        )
+        width = F(q, m=count, alpha=method.sampling_budget)
+    noise = m.noise.uu if method.method == "ratio" else m.noise.of(1.0 - r, -r)
+    privacy = G(noise, c=c, m=count, alpha=method.noise_budget, v0=v0)
+    d = decided.contrast_upper
+    assert d is not None  # every stitched look carries it
+    return Bounds(
+        d, decided.acceptance_lower, decided.risk_upper, decided.certified,
+        width / N, privacy / N, None, seen.eta,
+    )  # fmt: skip

@@ -1,0 +1,445 @@
+"""The command line: words in, words out, no logic.
+
+stdout is data, stderr is log. Exit status 0 certified (or done), 1 abstained or still open, 2 error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+from click.core import ParameterSource
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+import fedsrc
+from fedsrc import demo as demo_data
+from fedsrc import keys
+from fedsrc.canonical import canonical_bytes
+from fedsrc.certificate import Body, read_run, verify
+from fedsrc.errors import FedsrcError
+from fedsrc.federation.local import certify_table
+from fedsrc.files import write_whole
+from fedsrc.forecast import Forecast, after_abstention, forecasts, from_declared, from_development
+from fedsrc.records import Columns, Records, check_unit, read_records
+from fedsrc.register import Choices, development_part, register
+from fedsrc.registration import Registration
+from fedsrc.replay import Replay
+from fedsrc.report.card import card_text
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+FilePath = click.Path(path_type=Path, dir_okay=False)
+FolderPath = click.Path(path_type=Path, file_okay=False)
+DEVELOPMENT_SHARE = 0.2
+SUMMARY = (
+    "status",
+    "threshold",
+    "target_risk",
+    "contrast_upper",
+    "acceptance_lower",
+    "risk_upper",
+    "records",
+    "rounds",
+    "sites",
+    "registration",
+    "transcript",
+)
+
+
+class Level(click.ParamType):
+    """A number strictly between 0 and 1."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            self.fail(f"{value!r} is not a number; give a share such as 0.2", param, ctx)
+        if not 0 < number < 1:
+            self.fail(f"{value} is not between 0 and 1; give a share such as 0.2 for 20%", param, ctx)
+        return number
+
+
+class Epsilon(click.ParamType):
+    """A positive number, or `inf` for no privacy."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            self.fail(f"{value!r} is not a number; give one such as 4, or inf for no privacy", param, ctx)
+        if not number > 0:
+            self.fail(f"{value} is not positive; smaller is more private, inf is none", param, ctx)
+        return number
+
+
+class PerSite(click.ParamType):
+    """name=number,name=number"""
+
+    name = "name=number,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, float]:
+        if isinstance(value, dict):
+            return value
+        try:
+            pairs = [part.rsplit("=", 1) for part in str(value).split(",")]
+            return {name.strip(): float(number) for name, number in pairs}
+        except ValueError:
+            self.fail(f"{value!r} is not of the form north=0.5,south=0.5", param, ctx)
+
+
+class Many(click.ParamType):
+    """A comma-separated list of another type."""
+
+    def __init__(self, inner: click.ParamType) -> None:
+        self.inner = inner
+        self.name = f"{inner.name},..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+        if isinstance(value, tuple):
+            return value
+        return tuple(self.inner.convert(part.strip(), param, ctx) for part in str(value).split(","))
+
+
+CHOICES = [
+    click.option("--target", "target_risk", type=Level(), help="Largest tolerated share of unsupported answers."),
+    click.option("--epsilon", type=Epsilon(), help="Privacy loss per unit; smaller is more private; inf for none."),
+    click.option("--preset", type=click.Choice(["default", "paper"]), help="Method and release  [default: default]"),
+    click.option(
+        "--method",
+        type=click.Choice(["contrast", "variance-adaptive", "ratio"]),
+        help="Which of the paper's certificates, with --preset paper.",
+    ),
+    click.option("--unit", type=click.Choice(["record", "source"]), help="What is protected and independent."),
+    click.option("--thresholds", type=click.IntRange(1, 10_000), help="How many candidates  [default: 20]"),
+    click.option("--grid", is_flag=True, default=None, help="Public evenly spaced thresholds, not quantiles."),
+    click.option("--min-acceptance", type=Level(), help="Least useful share of accepted answers  [default: 0.05]"),
+    click.option("--failure-probability", type=Level(), help="[default: 0.05]"),
+    click.option("--delta", type=Level(), help="[default: 1e-6]"),
+    click.option("--batch", type=click.IntRange(1), help="Units per site and round  [default: 200]"),
+    click.option("--rounds", type=click.IntRange(1), help="Most rounds  [default: 30]"),
+    click.option("--policy", type=click.Choice(["first", "final", "recruit"]), help="[default: first]"),
+    click.option("--dropout", type=click.Choice(["independent", "adversarial"]), help="[default: independent]"),
+    click.option("--max-answers", type=click.IntRange(1, 20), help="Answers kept per source."),
+    click.option("--loss-grid", type=click.IntRange(1), help="Graded losses are rounded up to multiples of 1/N."),
+    click.option("--weights", type=PerSite(), help="Deployment weights of the sites."),
+    click.option("--drift", type=PerSite(), help="Declared drift (total variation) of sites."),
+    click.option("--validity-days", type=click.IntRange(1), help="[default: 365]"),
+]
+COLUMNS = [
+    click.option(
+        f"--{name}-column", f"{name}_column", default=name, show_default=True, help=f"Name of the {name} column."
+    )
+    for name in ("score", "loss", "site", "source", "group", "id")
+]
+TABLE_OPTIONS = [
+    *COLUMNS,
+    click.option(
+        "--missing",
+        type=click.Choice(["refuse", "keep"]),
+        default="refuse",
+        show_default=True,
+        help="keep: a missing score is never accepted, a missing loss counts as unsupported.",
+    ),
+]
+FORMAT = click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+KEY = click.option("--key", type=FilePath, help="Signing key (PEM), made on first use.")
+
+
+def options(many: list[Callable[[Command], Command]]) -> Callable[[Command], Command]:
+    """Apply a list of click options."""
+
+    def apply(command: Command) -> Command:
+        for option in reversed(many):
+            command = option(command)
+        return command
+
+    return apply
+
+
+@click.group(context_settings={"auto_envvar_prefix": "FEDSRC", "help_option_names": ["-h", "--help"]})
+@click.version_option(fedsrc.__version__, prog_name="fedsrc")
+def cli() -> None:
+    """Certify how many accepted answers are unsupported, from labelled records that never leave their sites."""
+
+
+@cli.command()
+@click.option("-o", "--output", "folder", type=FolderPath, default="fedsrc-demo", show_default=True)
+@FORMAT
+@KEY
+def demo(folder: Path, output: str, key: Path | None) -> None:
+    """The whole flow on 10,000 real answers: register, release, certify, verify."""
+    table = folder / "records.csv"
+    demo_data.write_table(table)
+    say(demo_data.ABOUT)
+    records = read_records(table)
+    registration = new_registration(records, {"target_risk": 0.1, "epsilon": 1.0, "batch": 100}, table)
+    body = certified(registration, records, folder / "run", folder / "records.csv.ledger", key, in_order=False)
+    verify(folder / "run")
+    again = f"fedsrc certify {table} --target 0.05 --epsilon 1 -o {folder / 'run-2'}"
+    finish(body, folder / "run", output, next_command=f"fedsrc verify {folder / 'run'}   (or, on fresh units: {again})")
+
+
+@cli.command("register")
+@click.argument("records", type=FilePath)
+@click.option("-o", "--output", "target", type=FilePath, default="registration.toml", show_default=True)
+@click.option("--sites", help="Site names, comma-separated  [default: those of the table]")
+@options(CHOICES)
+@options(TABLE_OPTIONS)
+@FORMAT
+def register_command(records: Path, target: Path, sites: str | None, output: str, **settings: Any) -> None:
+    """Fix everything before calibration: thresholds from labelled development RECORDS, and your choices."""
+    table = read_table(records, settings)
+    picked = choices_of(settings, table, records)
+    names = tuple(name.strip() for name in sites.split(",")) if sites else None
+    registration = register(picked, table, development_part(table, picked.unit, 1.0), sites=names)
+    if target.exists():
+        raise FedsrcError(
+            "exists already", where=str(target), hint="a registration is never changed; choose another -o"
+        )
+    write_whole(target, registration.to_toml().encode())
+    if output == "json":
+        emit({"registration": registration.digest, "file": str(target), "thresholds": registration.thresholds.values})
+        return
+    click.echo(f"Registered {registration.digest}")
+    click.echo(f"  {target}: {len(registration.thresholds.values)} thresholds, {len(registration.sites)} sites")
+    if registration.thresholds.origin == "development":
+        click.echo(
+            "  Thresholds are published quantiles of these records, which privacy does not protect (--grid avoids it)."
+        )
+    click.echo(f"Next: fedsrc forecast {target} --records {records}")
+
+
+@cli.command("forecast")
+@click.argument("registration", type=FilePath)
+@click.option("--records", type=FilePath, help="Labelled development records.")
+@click.option("--acceptance", type=Level(), help="Instead of records: acceptance at the threshold you hope for.")
+@click.option("--risk", type=click.FloatRange(0, 1), help="Instead of records: risk at that threshold.")
+@click.option("--targets", type=Many(Level()), help="Targets to try  [default: the registered one]")
+@click.option(
+    "--epsilons", type=Many(Epsilon()), help="Epsilons to try  [default: inf, 8, 4, 2, 1 and the registered one]"
+)
+@options(TABLE_OPTIONS)
+@FORMAT
+def forecast_command(
+    registration: Path,
+    records: Path | None,
+    acceptance: float | None,
+    risk: float | None,
+    targets: tuple[float, ...] | None,
+    epsilons: tuple[float, ...] | None,
+    output: str,
+    **settings: Any,
+) -> None:
+    """How many units and rounds it should take, before any label or privacy is spent."""
+    registered = Registration.read(registration)
+    if records is not None and acceptance is None and risk is None:
+        sites = from_development(registered, read_table(records, settings))
+    elif records is None and acceptance is not None and risk is not None:
+        sites = from_declared(registered, acceptance, risk)
+    else:
+        raise FedsrcError("give either --records, or both --acceptance and --risk")
+    aims = targets or (registered.claim.target_risk,)
+    levels = epsilons or tuple(sorted({float("inf"), 8.0, 4.0, 2.0, 1.0, registered.privacy.epsilon}, reverse=True))
+    found = []
+    with progress() as step:
+        for each in forecasts(registered, sites, aims, levels):
+            step(each.sentence())
+            found.append(each)
+    if output == "json":
+        emit({"registration": registered.digest, "forecasts": [asdict(each) for each in found]})
+        return
+    for each in found:
+        click.echo(each.sentence())
+    click.echo("Estimates from simulated runs on these rates; the certificate decides.")
+
+
+@cli.command()
+@click.argument("records", type=FilePath)
+@click.option("--registration", type=FilePath, help="What was registered; without it, part of the table is set apart.")
+@click.option("-o", "--output", "folder", type=FolderPath, default="run", show_default=True)
+@click.option("--ledger", type=FilePath, help="The sites' ledger  [default: beside the records]")
+@click.option("--use-all", is_flag=True, help="Use every unit before deciding (policy final).")
+@click.option("--in-order", is_flag=True, help="The table is a stream: use units in its order, not shuffled.")
+@options(CHOICES)
+@options(TABLE_OPTIONS)
+@FORMAT
+@KEY
+def certify(
+    records: Path,
+    registration: Path | None,
+    folder: Path,
+    ledger: Path | None,
+    use_all: bool,
+    in_order: bool,
+    output: str,
+    key: Path | None,
+    **settings: Any,
+) -> None:
+    """From a labelled table to a signed certificate (or an honest abstention)."""
+    table = read_table(records, settings)
+    if use_all:
+        settings["policy"] = "final"
+    if registration is not None:
+        given = given_choices()
+        if given or use_all:
+            name = "--use-all" if use_all else given[0]
+            raise FedsrcError(f"{name} is fixed by the registration", hint="leave it out, or register anew")
+        registered = Registration.read(registration)
+    else:
+        registered = new_registration(table, settings, records)
+    place = ledger or records.with_name(records.name + ".ledger")
+    body = certified(registered, table, folder, place, key, in_order=in_order)
+    finish(body, folder, output, next_command=f"fedsrc verify {folder}")
+
+
+@cli.command("verify")
+@click.argument("folder", type=FolderPath)
+@click.option("--trust", multiple=True, help="Public key (64 hexadecimal digits) that must have signed; repeatable.")
+@FORMAT
+def verify_command(folder: Path, trust: tuple[str, ...], output: str) -> None:
+    """Recompute a run's certificate from its transcript, and check chain, digests and signature."""
+    found = verify(folder, trusted=trust)
+    if found.expired:
+        raise FedsrcError(f"the certificate expired on {found.body['expires']}", where=str(folder))
+    say("Verified: the certificate follows from registration and transcript, and its signature fits.")
+    if not found.trusted:
+        say("Its key was not compared with one you trust; pass --trust KEY to do so.")
+    finish(found.body, folder, output, next_command=None)
+
+
+def certified(
+    registration: Registration, table: Records, folder: Path, ledger: Path, key: Path | None, *, in_order: bool
+) -> Body:
+    """Run with progress on the terminal."""
+    signer = keys.load_or_make(key or Path(click.get_app_dir("fedsrc")) / "server.key")
+    with progress() as step:
+
+        def watch(replay: Replay) -> None:
+            if replay.trace:
+                now = replay.trace[-1]
+                bound = f"risk at most {now.risk_upper:.3g}" if now.risk_upper < 1 else "no bound yet"
+                step(f"round {now.round}: {now.records:,} records, {bound}")
+
+        return certify_table(registration, table, folder, ledger, signer, in_order=in_order, watch=watch)
+
+
+def new_registration(table: Records, settings: Mapping[str, Any], path: Path) -> Registration:
+    """Register from a part of the table itself, and say so."""
+    picked = choices_of(settings, table, path)
+    development = development_part(table, picked.unit, DEVELOPMENT_SHARE)
+    say(
+        f"No registration given: {development.units:,} {picked.unit}s ({DEVELOPMENT_SHARE:.0%}) are set apart to choose"
+        " thresholds; they do not calibrate and privacy does not protect them."
+    )
+    return register(picked, table, development)
+
+
+def choices_of(settings: Mapping[str, Any], table: Records, path: Path) -> Choices:
+    """The user's choices over the preset's."""
+    for name, flag in (("target_risk", "--target"), ("epsilon", "--epsilon")):
+        if settings.get(name) is None:
+            raise FedsrcError(
+                f"{flag} is needed", hint=f"{flag} {'0.2' if name == 'target_risk' else '4'}, for example"
+            )
+    if settings.get("method") and settings.get("preset") != "paper":
+        raise FedsrcError("--method belongs to --preset paper", hint="the default preset is the betting certificate")
+    names = {field.name for field in fields(Choices)}
+    given = {name: value for name, value in settings.items() if name in names and value is not None}
+    return Choices(**{**given, "unit": check_unit(table, settings.get("unit"), str(path))})
+
+
+def given_choices() -> list[str]:
+    """Which registration options were given on the command line or in the environment."""
+    context = click.get_current_context()
+    names = {field.name for field in fields(Choices)}
+    return [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name in names
+        and context.get_parameter_source(parameter.name or "")
+        in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    ]
+
+
+def read_table(path: Path, settings: Mapping[str, Any]) -> Records:
+    """The table, under the user's column names."""
+    columns = Columns(
+        **{name: settings[f"{name}_column"] for name in ("score", "loss", "site", "source", "group", "id")}
+    )
+    return read_records(path, columns=columns, missing=settings["missing"])
+
+
+def finish(body: Body, folder: Path, output: str, next_command: str | None) -> NoReturn:
+    """Print the result and leave with its exit status."""
+    outlook = after(folder) if body["status"] == "ABSTAIN" else None
+    if output == "json":
+        result = {name: body[name] for name in SUMMARY}
+        result |= {"epsilon": body["privacy"]["epsilon"], "delta": body["privacy"]["delta"]}
+        emit(result | ({"forecast": asdict(outlook)} if outlook else {}))
+    else:
+        notes = (f"To certify, at the rates seen: {outlook.sentence()}",) if outlook else ()
+        click.echo(card_text(body, verify=f"fedsrc verify {folder}", notes=notes))
+        if next_command:
+            click.echo(f"\nNext: {next_command}")
+    sys.exit(0 if body["status"] == "CERTIFIED" else 1)
+
+
+def after(folder: Path) -> Forecast | None:
+    """What an abstention would have taken to certify."""
+    registration, entries, _ = read_run(folder)
+    return after_abstention(Replay(registration, entries))
+
+
+def emit(value: Mapping[str, Any]) -> None:
+    """One JSON object on stdout."""
+    click.echo(json.dumps(json.loads(canonical_bytes(dict(value)))))
+
+
+def say(text: str) -> None:
+    """A line of log on stderr."""
+    click.echo(text, err=True)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """A line that moves on a terminal; silence in a pipe."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console) as bar:
+        task = bar.add_task("starting")
+        yield lambda text: bar.update(task, description=text)
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    say(f"warning: {message}")
+
+
+def main() -> None:
+    """Entry point: user errors are two lines on stderr and exit status 2."""
+    warnings.showwarning = _show_warning
+    try:
+        cli()
+    except FedsrcError as error:
+        say(f"error: {error}")
+        sys.exit(2)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

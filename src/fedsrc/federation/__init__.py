@@ -1,0 +1,1 @@
+"""Ways to carry requests to sites and releases back."""

@@ -1,0 +1,88 @@
+"""All sites in one process: the server's loop asks each site's own guard, on the same ledger and transcript."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from fedsrc.certificate import CERTIFICATE, REGISTRATION, TRANSCRIPT, Body, issue, signed, write_certificate
+from fedsrc.errors import FedsrcError
+from fedsrc.files import write_whole
+from fedsrc.keys import Key
+from fedsrc.ledger import IN_ORDER, Ledger
+from fedsrc.records import Records
+from fedsrc.registration import Registration
+from fedsrc.release import Request
+from fedsrc.replay import Replay
+from fedsrc.run import Answer, begin, record, run
+from fedsrc.site import LocalSite, open_sites
+from fedsrc.transcript import Announced, Transcript
+
+
+class LocalCarrier:
+    """Answers requests from the sites of this process."""
+
+    def __init__(self, sites: Sequence[LocalSite]) -> None:
+        self._sites = {site.name: site for site in sites}
+
+    def __call__(self, requests: Sequence[Request], /) -> list[Answer]:
+        return [self._sites[request.site].answer(request) for request in requests]
+
+
+def certify_table(
+    registration: Registration,
+    records: Records,
+    folder: Path,
+    ledger_path: Path,
+    key: Key,
+    *,
+    in_order: bool = False,
+    watch: Callable[[Replay], None] = lambda _: None,
+) -> Body:
+    """Run to a certificate or an abstention. Called again on the same folder it continues; when done, it repeats
+    the same certificate."""
+    check_folder(folder, registration)
+    with closing(Ledger(ledger_path)) as ledger:
+        sites = open_sites(registration, records, ledger, in_order=in_order)
+        if not (folder / TRANSCRIPT).exists() and not any(site.unspent() for site in sites):
+            raise FedsrcError(
+                "every unit of this table has been released before",
+                where=str(ledger_path),
+                hint="a unit is released once in its life; its certificate holds for every target of the ladder",
+            )
+        write_whole(folder / REGISTRATION, registration.to_toml().encode())
+        with closing(Transcript(folder / TRANSCRIPT)) as transcript:
+            replay = Replay(registration, transcript.entries)
+            begin(replay, transcript)
+            _announce(replay, transcript, sites)
+            run(replay, transcript, LocalCarrier(sites), watch=watch)
+            body = signed(issue(registration, replay, transcript.chain), key)
+    write_certificate(folder, body)
+    return body
+
+
+def check_folder(folder: Path, registration: Registration) -> None:
+    """A run folder is new, empty, or of this registration."""
+    existing = folder / REGISTRATION
+    if existing.exists():
+        if Registration.read(existing).digest != registration.digest:
+            raise FedsrcError(
+                "holds a run of another registration", where=str(folder), hint="choose another folder with -o"
+            )
+    elif any((folder / name).exists() for name in (TRANSCRIPT, CERTIFICATE)):
+        raise FedsrcError("holds a run without its registration", where=str(folder))
+
+
+def _announce(replay: Replay, transcript: Transcript, sites: Sequence[LocalSite]) -> None:
+    """Each site's public unspent count, once, before it is asked for anything."""
+    entries = [
+        Announced(
+            site=site.name,
+            units=site.unspent(),
+            order="in order" if site.intake.seed == IN_ORDER else "shuffled",
+        )
+        for site in sites
+        if site.name not in replay.announced and replay.ended is None and not replay.in_round
+    ]
+    record(replay, transcript, *entries)

@@ -1,0 +1,176 @@
+"""Forecast: how many units and rounds a target and epsilon should take, before labels or privacy are spent.
+
+Runs are simulated on a law of scores and losses: labelled development records, a declared acceptance and risk, or,
+after an abstention, the noised masses of the transcript. A forecast is an estimate, not a guarantee.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsrc.audit.population import Support, from_cells, truth, uniform
+from fedsrc.audit.trials import simulate
+from fedsrc.errors import FedsrcError
+from fedsrc.maths.limits import records_single
+from fedsrc.records import Records, Units, units_of
+from fedsrc.registration import Betting, Registration
+from fedsrc.replay import Replay
+from fedsrc.site import development_rows
+from fedsrc.tally import masses
+
+HORIZON = 4  # look this many times beyond the registered rounds
+TRIALS = 60
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What one target and epsilon should take. Records and rounds are None where the horizon was not enough."""
+
+    target_risk: float
+    epsilon: float
+    records: int | None
+    records_90: int | None
+    rounds: int | None
+    records_per_site: int | None
+    certified_within_schedule: float
+    acceptance: float | None
+    limit: float
+    horizon: int
+
+    def sentence(self) -> str:
+        """In words."""
+        head = f"target {self.target_risk:g} at epsilon {self.epsilon:g}"
+        if math.isinf(self.limit):
+            return f"{head}: out of reach; no threshold with enough acceptance has a risk below the target"
+        if self.records is None:
+            return f"{head}: more than {self.horizon:,} units (no method could do it in fewer than {self.limit:,.0f})"
+        nine = f", at most {self.records_90:,} in 9 of 10 runs" if self.records_90 else ""
+        return (
+            f"{head}: about {self.records:,} units in {self.rounds} rounds{nine}"
+            f" (no method could do it in fewer than {self.limit:,.0f})"
+        )
+
+
+def with_aim(registration: Registration, target_risk: float, epsilon: float, rounds: int) -> Registration:
+    """The same registration with another target, epsilon and number of rounds."""
+    fields = registration.model_dump()
+    fields["claim"]["target_risk"] = target_risk
+    fields["privacy"]["epsilon"] = epsilon
+    fields["schedule"]["rounds"] = rounds
+    fields["schedule"]["policy"] = "first" if registration.schedule.policy == "final" else registration.schedule.policy
+    if isinstance(registration.certificate, Betting):
+        fields["certificate"]["ladder"] = sorted({*registration.certificate.ladder, target_risk})
+    return Registration.model_validate(fields)
+
+
+def forecast(
+    registration: Registration, sites: Sequence[Support], target_risk: float, epsilon: float, *, seed: int = 0
+) -> Forecast:
+    """Simulate runs of that target and epsilon on the sites' laws, past the registered rounds if need be."""
+    schedule = registration.schedule.rounds
+    aimed = with_aim(registration, target_risk, epsilon, schedule * HORIZON)
+    weights = registration.weights or [1.0 / len(sites)] * len(sites)
+    limit = information_limit(aimed, sites, weights)
+    per_round = aimed.schedule.batch * (1 if aimed.schedule.policy == "recruit" else len(sites))
+    horizon = per_round * schedule * HORIZON
+    if math.isinf(limit):
+        return Forecast(target_risk, epsilon, None, None, None, None, 0.0, None, limit, horizon)
+    runs = simulate(aimed, sites, trials=TRIALS, seed=seed)
+    needed = np.where(runs.certified, runs.records, np.inf)
+    rounds = np.where(runs.certified, runs.rounds, np.inf)
+    median = _whole(np.quantile(needed, 0.5, method="higher"))
+    accepted = truth(aimed, sites, weights).acceptance
+    return Forecast(
+        target_risk,
+        epsilon,
+        median,
+        _whole(np.quantile(needed, 0.9, method="higher")),
+        _whole(np.quantile(rounds, 0.5, method="higher")),
+        None if median is None else math.ceil(median / len(sites)),
+        float(np.mean(rounds <= schedule)),
+        float(np.median(accepted[runs.threshold[runs.certified]])) if median is not None else None,
+        limit,
+        horizon,
+    )
+
+
+def forecasts(
+    registration: Registration, sites: Sequence[Support], targets: Sequence[float], epsilons: Sequence[float]
+) -> Iterator[Forecast]:
+    """Every target at every epsilon, one at a time."""
+    for target in targets:
+        for epsilon in epsilons:
+            yield forecast(registration, sites, target, epsilon)
+
+
+def information_limit(registration: Registration, sites: Sequence[Support], weights: Sequence[float]) -> float:
+    """Fewest units any method could need at the best threshold that has enough acceptance, without privacy."""
+    claim, exact = registration.claim, truth(registration, sites, weights)
+    needs = [
+        records_single(a, R, claim.target_risk, claim.failure_probability, a_min=claim.min_acceptance)
+        for a, R in zip(exact.acceptance.tolist(), exact.risk.tolist(), strict=True)
+    ]
+    return min(needs)
+
+
+def from_development(registration: Registration, records: Records) -> list[Support]:
+    """Laws from labelled development records: each site's own where it has some, otherwise all of them pooled.
+
+    Of a table that also calibrates, only the development part is looked at.
+    """
+    development, settings = registration.development, registration.privacy
+    keep = None
+    if development is not None and development.table == records.digest:
+        keep = development_rows(records, development, settings.unit)
+    answers = settings.max_answers
+    found = {
+        name: units_of(records, name, settings.unit, max_answers=answers, keep=keep) for name in records.site_names
+    }
+    filled = [units for units in found.values() if len(units)]
+    if not filled:
+        raise FedsrcError("there are no development records to forecast from")
+    pooled = _pool(filled)
+    chosen = [found.get(site.name) for site in registration.sites]
+    return uniform(registration, [units if units is not None and len(units) else pooled for units in chosen])
+
+
+def from_declared(registration: Registration, acceptance: float, risk: float) -> list[Support]:
+    """Laws from one declared operating point: at some threshold, this acceptance and this risk, elsewhere no help."""
+    if not (0 < acceptance <= 1 and 0 <= risk <= 1):
+        raise FedsrcError("declared acceptance must be in (0, 1] and declared risk in [0, 1]")
+    m = len(registration.thresholds.values)
+    supported, unsupported = np.zeros(m + 1), np.zeros(m + 1)
+    place = min(m, max(1, round((m + 1) * (1 - acceptance))))  # where quantile thresholds put that acceptance
+    supported[place], unsupported[place] = acceptance * (1 - risk), acceptance * risk
+    unsupported[0] = 1 - acceptance
+    return [from_cells(registration, supported, unsupported)] * len(registration.sites)
+
+
+def after_abstention(replay: Replay) -> Forecast | None:
+    """What the target would have taken at the rates seen: post-processing of the noised masses, free of privacy."""
+    registration, tally = replay.registration, replay.tally
+    if tally.arrived == 0:
+        return None
+    seen = masses(registration, tally.sums, tally.releases)
+    cells = [np.maximum(0.0, -np.diff(each, append=0.0)) for each in (seen.supported, seen.unsupported)]
+    rejected = max(0.0, tally.arrived - float(cells[0].sum() + cells[1].sum()))
+    supported, unsupported = np.append(0.0, cells[0]), np.append(rejected, cells[1])
+    if supported.sum() + unsupported.sum() == 0:
+        return None
+    sites = [from_cells(registration, supported, unsupported)] * len(registration.sites)
+    return forecast(registration, sites, registration.claim.target_risk, registration.privacy.epsilon)
+
+
+def _pool(parts: Sequence[Units]) -> Units:
+    sizes = np.concatenate([np.diff(units.start) for units in parts])
+    start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    score, loss = (np.concatenate([getattr(units, name) for units in parts]) for name in ("score", "loss"))
+    return Units(start, score, loss, None)
+
+
+def _whole(value: float) -> int | None:
+    return None if math.isinf(value) else int(value)

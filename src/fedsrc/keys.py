@@ -1,0 +1,56 @@
+"""Ed25519 keys: who signed a certificate or a release."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from fedsrc.errors import FedsrcError
+from fedsrc.files import write_whole
+
+Key = Ed25519PrivateKey
+
+
+def public_hex(key: Key) -> str:
+    """The public part of a key, 64 hexadecimal digits."""
+    return key.public_key().public_bytes_raw().hex()
+
+
+def sign(key: Key, data: bytes) -> str:
+    """Signature of data, in hexadecimal. Ed25519 is deterministic: same key and data, same signature."""
+    return key.sign(data).hex()
+
+
+def signed_by(public: str, signature: str, data: bytes) -> bool:
+    """Whether `signature` over `data` was made by the key whose public part is `public`."""
+    try:
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(bytes.fromhex(signature), data)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def load_or_make(path: Path) -> Key:
+    """The private key in a PEM file readable by its owner alone; made on first use."""
+    if not path.exists():
+        _write_new(path)
+    try:
+        key = load_pem_private_key(path.read_bytes(), password=None)
+    except (OSError, ValueError, TypeError) as error:
+        raise FedsrcError("cannot be read as a private key", where=str(path)) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise FedsrcError("is not an Ed25519 private key", where=str(path))
+    return key
+
+
+def _write_new(path: Path) -> None:
+    pem = Key.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    write_whole(path, pem, mode=0o600, replace=False)

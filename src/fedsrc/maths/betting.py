@@ -1,0 +1,178 @@
+"""The betting certificate: a private e-process per threshold that tests every target risk at once.
+
+Notation
+    U, S     noised cumulative unsupported and supported mass, per threshold
+    A        U + S, accepted mass
+    V        covariance proxy of the noise on (U, S), per threshold
+    N        slots so far; eta the mixture-transfer term
+    missing  slots of releases that never arrived and are charged as lost (adversarial dropout)
+    r        a target risk; theta a bet; p its prior weight
+    w        threshold weights, summing to one
+
+Shapes: masses are (..., m); leading axes are free (rounds, trials).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedsrc.maths.boundaries import Floats
+
+
+class Covariance(NamedTuple):
+    """Sub-Gaussian covariance proxy of the noise on (U, S): entries (U,U), (U,S) and (S,S), each (..., m)."""
+
+    uu: Floats
+    us: Floats
+    ss: Floats
+
+    def of(self, x: ArrayLike, y: ArrayLike) -> Floats:
+        """Noise variance of the linear statistic x U + y S."""
+        x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+        return np.asarray(x * x * self.uu + 2.0 * x * y * self.us + y * y * self.ss, dtype=np.float64)
+
+
+class Ladder(NamedTuple):
+    """Targets r (G,), increasing, each with its bets theta (G, B) and their priors p (B,)."""
+
+    r: Floats
+    theta: Floats
+    p: Floats
+
+
+class Centres(NamedTuple):
+    """Acceptance bets as flat pairs: centre c (P,), bet theta (P,), prior p (P,)."""
+
+    c: Floats
+    theta: Floats
+    p: Floats
+
+
+def ladder(r: ArrayLike, *, count: int = 12, low: float = 0.01, high: float = 0.95) -> Ladder:
+    """For each target r the bets geomspace(low, high / (1 - r), count) with a uniform prior.
+
+    Theory: (iv), bets theta_b in (0, 1/(1-r)).
+    """
+    r = np.sort(np.asarray(r, dtype=np.float64))
+    theta = np.geomspace(np.full_like(r, low), high / (1.0 - r), count, axis=-1)
+    return Ladder(r, theta, np.full(count, 1.0 / count))
+
+
+def centres(a_min: float, *, top: float = 0.8, count: int = 8, low: float = 0.05, high: float = 0.5) -> Centres:
+    """Centres a_min 2^i up to `top`, each with bets geomspace(low, high / c, count), uniform over all pairs.
+
+    Theory: (iv) Acceptance, theta in (0, 1/c).
+    """
+    doublings = max(0, int(np.floor(np.log2(top / a_min) + 1e-9)))
+    c = a_min * np.exp2(np.arange(doublings + 1))
+    theta = np.geomspace(np.minimum(low, high / c), high / c, count, axis=-1)
+    return Centres(np.repeat(c, count), theta.ravel(), np.full(theta.size, 1.0 / theta.size))
+
+
+def slopes(r: ArrayLike, theta: ArrayLike) -> tuple[Floats, Floats]:
+    """x = log(1 - theta (1-r)) < 0, what one unsupported unit adds; y = log(1 + theta r) > 0, one supported unit.
+
+    Theory: (iv).
+    """
+    r, theta = np.asarray(r, dtype=np.float64), np.asarray(theta, dtype=np.float64)
+    return np.log1p(-theta * (1.0 - r)), np.log1p(theta * r)
+
+
+def log_wealth(
+    U: Floats, S: Floats, V: Covariance, N: float, *, eta: float, rungs: Ladder, missing: float = 0
+) -> Floats:
+    """log E_{j,t}(r) for every rung: log sum_b p_b exp(L_{j,b,t} - theta_b N eta), shape (..., m, G).
+
+    L = x U + y S - var(x U + y S) / 2; a missing slot costs x.
+
+    Theory: (iv), Theorem and Dropout.
+    """
+    x, y = slopes(rungs.r[:, None], rungs.theta)
+    data = np.stack(np.broadcast_arrays(U, S, V.uu, V.us, V.ss), axis=-1)
+    weights = np.stack([x, y, -x * x / 2.0, -x * y, -y * y / 2.0]).reshape(5, -1)
+    constant = np.log(rungs.p) + missing * x - rungs.theta * (N * eta)
+    L = (data @ weights).reshape(*data.shape[:-1], *x.shape) + constant
+    return _logsumexp(L)
+
+
+def rejected(log_E: Floats, *, alpha_d: float, w: Floats) -> NDArray[np.bool_]:
+    """Which rungs each threshold rejects: E_{j,t}(r) >= 1 / (alpha_d w_j). NaN rejects nothing.
+
+    Theory: (iv), Theorem.
+    """
+    line = -np.log(alpha_d * w)
+    return np.asarray(log_E >= line[:, None], dtype=np.bool_)
+
+
+def risk_upper(rejections: NDArray[np.bool_], r: Floats) -> Floats:
+    """U_{j,t}: the smallest rung such that every rung from it upwards is rejected; one (no claim) if the top is not.
+
+    Theory: (iv), "Every target at once". Taking any rejected rung instead is invalid under noise.
+    """
+    unbroken = np.logical_and.accumulate(rejections[..., ::-1], axis=-1).sum(axis=-1)
+    steps = np.append(r[::-1], 1.0)
+    return np.asarray(np.where(unbroken > 0, steps[np.maximum(unbroken, 1) - 1], 1.0), dtype=np.float64)
+
+
+def d_upper(
+    U: Floats,
+    S: Floats,
+    V: Covariance,
+    N: float,
+    *,
+    eta: float,
+    r_star: float,
+    theta: Floats,
+    p: Floats,
+    alpha_d: float,
+    w: Floats,
+    missing: float = 0,
+) -> Floats:
+    """dbar = delta + eta, at most 1 - r_star; delta the root of sum_b p_b exp(L_b + theta_b N delta) = 1/(alpha_d w_j).
+
+    Theory: (iv), Theorem. A diagnostic beside the ladder, which decides.
+    """
+    x, y = slopes(r_star, theta)
+    L = U[..., None] * x + S[..., None] * y + missing * x + np.log(p)
+    L = L - Covariance(*(np.asarray(v)[..., None] for v in V)).of(x, y) / 2.0
+    delta = _root(L, theta * N, -np.log(alpha_d * w))
+    return np.minimum(1.0 - r_star, delta + eta)
+
+
+def a_lower(A: Floats, V_A: Floats, N: float, *, eta: float, bets: Centres, alpha_a: float, w: Floats) -> Floats:
+    """Lower bound on acceptance: max(0, a - eta), a the root of the mixture over centres and bets.
+
+    Slots that are missing count as not accepted: N holds them, A does not.
+
+    Theory: (iv), Acceptance (V_A is the proxy of A, 2 v in a complementary release).
+    """
+    x, y = np.log1p(bets.theta * (1.0 - bets.c)), np.log1p(-bets.theta * bets.c)
+    A = np.asarray(A)[..., None]
+    L = x * A + y * (N - A) - (x - y) ** 2 * np.asarray(V_A)[..., None] / 2.0 + np.log(bets.p)
+    a = -_root(L + bets.theta * N * bets.c, bets.theta * N, -np.log(alpha_a * w))
+    return np.maximum(0.0, a - eta)
+
+
+def _logsumexp(L: Floats) -> Floats:
+    top = L.max(axis=-1, keepdims=True)
+    return np.asarray(top[..., 0] + np.log(np.exp(L - top).sum(axis=-1)), dtype=np.float64)
+
+
+def _root(L: Floats, slope: Floats, line: Floats) -> Floats:
+    """The z with log sum_b exp(L_b + slope_b z) = line, slope_b > 0.
+
+    The left side is convex and increasing, so Newton's method from the right falls onto the root.
+    """
+    z = ((line[..., None] - L) / slope).min(axis=-1)
+    for _ in range(100):
+        terms = L + slope * z[..., None]
+        value = _logsumexp(terms)
+        share = np.exp(terms - value[..., None])
+        step = (value - line) / (share * slope).sum(axis=-1)
+        z = z - step
+        if np.all(np.abs(step) <= 1e-14 * (1.0 + np.abs(z))):
+            break
+    return np.asarray(z, dtype=np.float64)

@@ -1,0 +1,115 @@
+"""Information limits: how few records any method could need.
+
+Notation
+    a, R     acceptance and risk at one threshold; r the target risk; d = a (R - r) the contrast
+    kl       Bernoulli relative entropy
+    sigma    noise scale per coordinate; L suffix bins; n records per release
+
+Source: comparators.md, section 16 (and section 3 for the power-1-b form).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import minimize_scalar
+
+from fedsrc.maths.boundaries import Floats
+
+
+def kl(p: float, q: float) -> float:
+    """kl(p, q) = p log(p/q) + (1-p) log((1-p)/(1-q)), with 0 log 0 = 0."""
+
+    def term(u: float, v: float) -> float:
+        return 0.0 if u == 0 else (math.inf if v == 0 else u * math.log(u / v))
+
+    p = min(max(p, 0.0), 1.0)  # a mean of masses may miss the interval by a rounding error
+    return term(p, q) + term(1.0 - p, 1.0 - q)
+
+
+def evidence(alpha: float, b: float = 0.0) -> float:
+    """Evidence needed at level alpha with power 1 - b: log(1/alpha), or kl(1-b, alpha)."""
+    return math.log(1.0 / alpha) if b == 0 else kl(1.0 - b, alpha)
+
+
+def records_single(a: float, R: float, r: float, alpha: float, *, a_min: float | None = None, b: float = 0.0) -> float:
+    """E[N] >= log(1/alpha) / (a kl(R, r)): one known threshold, no privacy; with a floor also kl(a, a_min).
+
+    Infinite when the risk is not below target (or acceptance not above its floor).
+    """
+    rate = a * kl(R, r) if r > R else 0.0
+    if a_min is not None:
+        rate = min(rate, kl(a, a_min) if a > a_min else 0.0)
+    return evidence(alpha, b) / rate if rate > 0 else math.inf
+
+
+def records_best(a: ArrayLike, R: ArrayLike, r: float, alpha: float, *, w: float = 1.0) -> float:
+    """The best single threshold: min_j log(1/(alpha w)) / (a_j kl(R_j, r)).
+
+    w = 1 is the limit; w = 1/m is what a union over m thresholds achieves to first order.
+    """
+    a_, R_ = np.atleast_1d(a), np.atleast_1d(R)
+    return min(records_single(float(x), float(y), r, alpha * w) for x, y in zip(a_, R_, strict=True))
+
+
+def k_inf(losses: Floats, r: float) -> float:
+    """Kinf = max over 0 <= t <= 1/(1-r) of the mean of log(1 - t (l - r)): kl for graded losses."""
+    top = 1.0 / (1.0 - r)
+
+    def negative(t: float) -> float:
+        inside = 1.0 - t * (losses - r)
+        return math.inf if np.any(inside <= 0) else -float(np.mean(np.log(inside)))
+
+    best = minimize_scalar(negative, bounds=(0.0, top), method="bounded", options={"xatol": 1e-12})
+    return max(0.0, -float(best.fun))
+
+
+def records_any(p: Floats, e: Floats, r: float, alpha: float) -> float:
+    """E[N] >= log(1/alpha) / I_any for any certificate over bins with mass p and error rate e (increasing score).
+
+    I_any sums p_B kl(e_B, r) over the blocks of the non-increasing isotonic fit of e with e_B < r.
+    """
+    rate = sum(mass * kl(error, r) for mass, error in isotonic_blocks(p, e) if error < r)
+    return math.log(1.0 / alpha) / rate if rate > 0 else math.inf
+
+
+def isotonic_blocks(p: Floats, e: Floats) -> list[tuple[float, float]]:
+    """Pool adjacent violators: (mass, error) blocks with errors non-increasing in score."""
+    blocks: list[tuple[float, float]] = []
+    for mass, error in zip(p.tolist(), e.tolist(), strict=True):
+        if mass == 0:
+            continue
+        blocks.append((mass, error))
+        while len(blocks) > 1 and blocks[-1][1] > blocks[-2][1]:
+            (m1, e1), (m2, e2) = blocks.pop(), blocks.pop()
+            blocks.append((m1 + m2, (m1 * e1 + m2 * e2) / (m1 + m2)))
+    return blocks
+
+
+def information_per_release(a: float, R: float, r: float, n: int, *, L: int, sigma: float, one_hot: bool) -> float:
+    """Most evidence one noised histogram of n records can carry: min of n a kl and ((n d)^2/L + n d) c / (2 sigma^2).
+
+    c = 1 for the paper's encoding, 2 for the complementary one.
+    """
+    d = abs(a * (R - r))
+    exact = n * a * kl(R, r)
+    if sigma == 0:
+        return exact
+    return min(exact, ((n * d) ** 2 / L + n * d) * (2 if one_hot else 1) / (2.0 * sigma**2))
+
+
+def records_gaussian(
+    a: float, R: float, r: float, alpha: float, n: int, *, L: int, sigma: float, one_hot: bool
+) -> float:
+    """First-order cost with noise: 2 log(1/alpha) (Var D + L v sigma^2 / n) / d^2, never below `records_single`.
+
+    v = 1 + r^2 for the paper's encoding, (1-r)^2 + r^2 for the complementary one.
+    """
+    if r <= R:
+        return math.inf
+    d = a * (R - r)
+    variance = a * (R * (1 - r) ** 2 + (1 - R) * r**2) - d * d
+    noise = L * ((1 - r) ** 2 + r**2 if one_hot else 1 + r**2) * sigma**2 / n
+    return max(2.0 * math.log(1.0 / alpha) * (variance + noise) / d**2, records_single(a, R, r, alpha))

@@ -1,0 +1,140 @@
+"""Making a registration: thresholds from development records, a preset, and the user's choices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import ValidationError
+
+from fedsrc.errors import FedsrcError
+from fedsrc.records import Floats, Records, Unit, most_answers, unit_codes
+from fedsrc.registration import Betting, Development, Registration, budgets, describe
+from fedsrc.site import development_rows
+
+Preset = Literal["default", "paper"]
+GRADED_GRID = 1000
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a user decides; everything else comes from the preset."""
+
+    target_risk: float
+    epsilon: float
+    preset: Preset = "default"
+    method: str | None = None
+    unit: Unit = "record"
+    thresholds: int = 20
+    grid: bool = False
+    min_acceptance: float = 0.05
+    failure_probability: float = 0.05
+    delta: float = 1e-6
+    batch: int = 200
+    rounds: int = 30
+    policy: str = "first"
+    dropout: str = "independent"
+    max_answers: int | None = None
+    loss_grid: int | None = None
+    weights: Mapping[str, float] | None = None
+    drift: Mapping[str, float] | None = None
+    validity_days: int = 365
+    claim: Mapping[str, str] | None = None
+
+
+def quantile_thresholds(scores: Floats, count: int) -> tuple[float, ...]:
+    """The j/(count+1) quantiles of development scores; ties are merged."""
+    levels = np.arange(1, count + 1) / (count + 1)
+    return tuple(float(x) for x in np.unique(np.quantile(scores, levels)))
+
+
+def grid_thresholds(count: int) -> tuple[float, ...]:
+    """A public grid, evenly spaced inside (0, 1): depends on no record."""
+    return tuple(j / (count + 1) for j in range(1, count + 1))
+
+
+def development_part(records: Records, unit: Unit, share: float) -> Development:
+    """A share of the units, chosen by a seed that only the table's digest decides."""
+    units = int(unit_codes(records, unit).max()) + 1
+    count = units if share == 1 else int(units * share)
+    if count == 0 or (share < 1 and count == units):
+        raise FedsrcError(
+            f"{units} units are too few to set {share:g} of them apart for the thresholds",
+            hint="bring more records, or register from a development table of its own",
+        )
+    return Development(table=records.digest, units=count, share=share, seed=int(records.digest[:15], 16))
+
+
+def register(
+    choices: Choices, records: Records, development: Development, *, sites: Sequence[str] | None = None
+) -> Registration:
+    """A registration whose thresholds come from the development part of `records` (or from a public grid)."""
+    rows = development_rows(records, development, choices.unit)
+    score, loss = records.score[rows], records.loss[rows]
+    values = grid_thresholds(choices.thresholds) if choices.grid else quantile_thresholds(score, choices.thresholds)
+    names = tuple(sites) if sites else records.site_names
+    unknown = {*(choices.weights or {}), *(choices.drift or {})} - set(names)
+    if unknown:
+        raise FedsrcError(
+            f"weight or drift for {min(unknown)!r}, which is not a site", hint=f"sites: {', '.join(names)}"
+        )
+    answers = choices.max_answers
+    if choices.unit == "source" and answers is None:
+        answers = min(most_answers(records), 10)
+    binary = bool(np.isin(loss, (0.0, 1.0)).all())
+    fields: dict[str, Any] = {
+        "claim": {
+            "target_risk": choices.target_risk,
+            "min_acceptance": choices.min_acceptance,
+            "failure_probability": choices.failure_probability,
+            "validity_days": choices.validity_days,
+            **(choices.claim or {}),
+        },
+        "thresholds": {
+            "values": values,
+            "weights": [1.0 / len(values)] * len(values),
+            "origin": "grid" if choices.grid else "development",
+        },
+        "certificate": _certificate(choices),
+        "privacy": {
+            "unit": choices.unit,
+            "epsilon": choices.epsilon,
+            "delta": choices.delta,
+            "loss_grid": choices.loss_grid or (1 if binary else GRADED_GRID),
+            "max_answers": answers or 1,
+            **_release(choices.preset),
+        },
+        "sites": [_site(name, choices) for name in names],
+        "schedule": {
+            "batch": choices.batch,
+            "rounds": choices.rounds,
+            "policy": choices.policy,
+            "dropout": choices.dropout,
+        },
+        "development": None if choices.grid and development.share == 1 else development.model_dump(),
+    }
+    try:
+        return Registration.model_validate(fields)
+    except ValidationError as error:
+        raise FedsrcError(f"this cannot be registered: {describe(error)}") from error
+
+
+def _certificate(choices: Choices) -> dict[str, Any]:
+    split = budgets(choices.preset, choices.failure_probability)
+    if choices.preset == "paper":
+        return {"method": choices.method or "contrast", **split}
+    rungs = sorted({*Betting().ladder, choices.target_risk})
+    return {"method": choices.method or "betting", "ladder": rungs, **split}
+
+
+def _release(preset: Preset) -> dict[str, str]:
+    if preset == "paper":
+        return {"encoding": "paired", "basis": "bins", "conversion": "paper"}
+    return {"encoding": "complementary", "basis": "suffix", "conversion": "tight"}
+
+
+def _site(name: str, choices: Choices) -> dict[str, Any]:
+    weight = None if choices.weights is None else choices.weights.get(name, 0.0)
+    return {"name": name, "weight": weight, "drift": (choices.drift or {}).get(name, 0.0)}

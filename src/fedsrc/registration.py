@@ -1,0 +1,281 @@
+"""The registration: everything fixed before the first calibration record is read.
+
+A TOML file. Its digest, SHA-256 of the canonical JSON of the validated values, binds every request, release,
+transcript and certificate.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedsrc.canonical import digest
+from fedsrc.errors import FedsrcError
+from fedsrc.maths.basis import Adjacency, BasisName, Encoding
+from fedsrc.maths.privacy import Conversion
+
+MAX_BYTES = 4_000_000
+Probability = Annotated[float, Field(gt=0, lt=1)]
+Numbers = Annotated[tuple[float, ...], Field(strict=False)]
+Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Frozen(BaseModel):
+    """A value: unknown fields, NaN and silent conversions are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Claim(Frozen):
+    """What the certificate will say, in words and numbers."""
+
+    score: str = Field("score", max_length=500)
+    loss: str = Field("unsupported", max_length=500)
+    population: str = Field("traffic like the calibration records", max_length=2000)
+    target_risk: Probability
+    min_acceptance: Probability = 0.05
+    failure_probability: Probability = 0.05
+    validity_days: int = Field(365, ge=1, le=36500)
+
+
+class Thresholds(Frozen):
+    """Candidate thresholds, their share of the failure budget, and where they came from."""
+
+    values: Numbers
+    weights: Numbers
+    origin: Literal["development", "grid", "declared"] = "declared"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.values:
+            raise ValueError("at least one threshold is needed")
+        if any(b <= a for a, b in pairwise(self.values)):
+            raise ValueError("thresholds must be strictly increasing")
+        if self.values[0] < 0 or self.values[-1] > 1:
+            raise ValueError("thresholds must lie in [0, 1]")
+        if len(self.weights) != len(self.values):
+            raise ValueError("one weight per threshold is needed")
+        if min(self.weights) <= 0 or not math.isclose(math.fsum(self.weights), 1.0, abs_tol=1e-9):
+            raise ValueError("threshold weights must be positive and sum to one")
+        return self
+
+
+class Bets(Frozen):
+    """Bets at target r: geomspace(low, high / (1 - r), count), uniform prior."""
+
+    count: int = Field(12, ge=1, le=200)
+    low: float = Field(0.01, gt=0, lt=1)
+    high: float = Field(0.95, gt=0, lt=1)
+
+
+class CentreBets(Frozen):
+    """Acceptance centres min_acceptance * 2^i up to top, each with bets geomspace(low, high / c, count)."""
+
+    top: float = Field(0.8, gt=0, lt=1)
+    count: int = Field(8, ge=1, le=200)
+    low: float = Field(0.05, gt=0, lt=1)
+    high: float = Field(0.5, gt=0, lt=1)
+
+
+class Betting(Frozen):
+    """The betting certificate; the failure probability is split into risk, acceptance and refusal budgets."""
+
+    method: Literal["betting"] = "betting"
+    risk_budget: Probability = 0.045
+    acceptance_budget: Probability = 0.0049
+    refusal_budget: float = Field(0.0001, ge=0, lt=1)
+    ladder: Numbers = tuple(i / 100 for i in range(1, 51))
+    bets: Bets = Bets()
+    centres: CentreBets = CentreBets()
+
+    @property
+    def spent(self) -> float:
+        return math.fsum([self.risk_budget, self.acceptance_budget, self.refusal_budget])
+
+
+class Stitched(Frozen):
+    """One of the paper's certificates; the failure probability is split into sampling and noise budgets."""
+
+    method: Literal["contrast", "variance-adaptive", "ratio"] = "contrast"
+    sampling_budget: Probability = 0.025
+    noise_budget: Probability = 0.025
+    refusal_budget: float = Field(0.0, ge=0, lt=1)
+
+    @property
+    def spent(self) -> float:
+        return math.fsum([self.sampling_budget, self.noise_budget, self.refusal_budget])
+
+
+class Privacy(Frozen):
+    """Who is protected, by how much, and how the release is encoded. epsilon = inf means no noise."""
+
+    unit: Literal["record", "source"] = "record"
+    epsilon: float = Field(gt=0, allow_inf_nan=True)
+    delta: Probability = 1e-6
+    adjacency: Adjacency = "zero-out"
+    conversion: Conversion = "tight"
+    encoding: Encoding = "complementary"
+    basis: BasisName = "suffix"
+    basis_bits: int = Field(8, ge=1, le=20)
+    loss_grid: int = Field(1, ge=1, le=1_000_000)
+    max_answers: int = Field(1, ge=1, le=20)
+    answer_weight: Literal["source", "answer"] = "source"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if math.isnan(self.epsilon):
+            raise ValueError("epsilon is not a number")
+        if self.unit == "record" and self.max_answers != 1:
+            raise ValueError("max_answers belongs to unit = 'source'; a record is one answer")
+        if self.mass_grid << self.basis_bits > 1 << 40:
+            raise ValueError("loss_grid and max_answers make the masses too fine: lower one of them")
+        return self
+
+    @property
+    def private(self) -> bool:
+        return not math.isinf(self.epsilon)
+
+    @property
+    def mass_grid(self) -> int:
+        """g: every mass a unit can add is a multiple of 1/g."""
+        shares = math.lcm(*range(1, self.max_answers + 1)) if self.answer_weight == "source" else self.max_answers
+        return shares * self.loss_grid
+
+
+class Site(Frozen):
+    """One site: its name, its weight in deployment, declared drift, and optionally capacity and public key."""
+
+    name: Name
+    weight: float | None = Field(None, ge=0, le=1)
+    drift: float = Field(0.0, ge=0, le=1)
+    capacity: int | None = Field(None, ge=0)
+    key: Hex | None = None
+
+
+class Schedule(Frozen):
+    """How calibration proceeds: units per site and round, rounds, policy, and what dropout may depend on."""
+
+    batch: int = Field(200, ge=1, le=10_000_000)
+    rounds: int = Field(30, ge=1, le=1_000_000)
+    policy: Literal["first", "final", "recruit"] = "first"
+    dropout: Literal["independent", "adversarial"] = "independent"
+
+
+class Development(Frozen):
+    """The table that chose the thresholds: digest, and the share of its units (by a recorded seed) that was used."""
+
+    table: Hex
+    units: int = Field(ge=0)
+    share: float = Field(gt=0, le=1)
+    seed: int = Field(0, ge=0, lt=1 << 63)
+
+
+class Registration(Frozen):
+    """A complete registration. Build one with `register`, read one with `Registration.read`."""
+
+    format: Literal[1] = 1
+    claim: Claim
+    thresholds: Thresholds
+    certificate: Annotated[Betting | Stitched, Field(discriminator="method")]
+    privacy: Privacy
+    sites: Annotated[tuple[Site, ...], Field(strict=False, min_length=1, max_length=100_000)]
+    schedule: Schedule = Schedule()
+    development: Development | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [site.name for site in self.sites]
+        if len(set(names)) != len(names):
+            raise ValueError("site names must differ")
+        weights = [site.weight for site in self.sites if site.weight is not None]
+        if weights and len(weights) != len(self.sites):
+            raise ValueError("give every site a weight, or none")
+        if weights and not math.isclose(math.fsum(weights), 1.0, abs_tol=1e-9):
+            raise ValueError("site weights must sum to one")
+        if self.certificate.spent > self.claim.failure_probability * (1 + 1e-9):
+            raise ValueError("the certificate's budgets add up to more than the failure probability")
+        if isinstance(self.certificate, Betting):
+            self._check_ladder(self.certificate.ladder)
+        elif self.schedule.dropout == "adversarial":
+            raise ValueError("dropout = 'adversarial' is charged by the betting certificate only")
+        return self
+
+    def _check_ladder(self, rungs: tuple[float, ...]) -> None:
+        if any(b <= a for a, b in pairwise(rungs)) or not 0 < rungs[0] <= rungs[-1] < 1:
+            raise ValueError("the risk ladder must be strictly increasing inside (0, 1)")
+        if self.claim.target_risk not in rungs:
+            raise ValueError(f"the target risk {self.claim.target_risk} must be a rung of the ladder")
+
+    @cached_property
+    def digest(self) -> str:
+        return digest(self.model_dump())
+
+    @property
+    def weights(self) -> tuple[float, ...] | None:
+        """Declared deployment weights, or None: the certificate then speaks of the mixture as calibrated."""
+        if self.sites[0].weight is None:
+            return None
+        return tuple(site.weight or 0.0 for site in self.sites)
+
+    def site(self, name: str) -> Site:
+        """The site of that name; unknown names are refused."""
+        for site in self.sites:
+            if site.name == name:
+                return site
+        raise FedsrcError(f"site {name!r} is not in the registration", hint="register the site before it releases")
+
+    def to_toml(self) -> str:
+        head = f"# fedsrc registration {self.digest}\n# Any change makes it another registration.\n\n"
+        return head + tomli_w.dumps(self.model_dump(exclude_none=True))
+
+    @classmethod
+    def from_toml(cls, text: str, *, where: str = "registration") -> Registration:
+        try:
+            return cls.model_validate(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise FedsrcError(f"not a TOML file: {error}", where=where) from error
+        except ValidationError as error:
+            raise FedsrcError(describe(error), where=where, hint="`fedsrc register` writes a valid one") from error
+        except (RecursionError, ValueError) as error:
+            raise FedsrcError(f"cannot be read: {error}", where=where) from error
+
+    @classmethod
+    def read(cls, path: Path) -> Registration:
+        return cls.from_toml(read_text(path, MAX_BYTES), where=str(path))
+
+
+def describe(error: ValidationError) -> str:
+    """The first problem of a validation error, as `field: what`."""
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"])
+    message = str(first["msg"]).removeprefix("Value error, ")
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{field}: {message}{more}" if field else f"{message}{more}"
+
+
+def read_text(path: Path, limit: int) -> str:
+    """A text file of at most `limit` bytes."""
+    try:
+        if path.stat().st_size > limit:
+            raise FedsrcError(f"larger than {limit:,} bytes", where=str(path))
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise FedsrcError(error.strerror or str(error), where=str(path)) from error
+    except UnicodeDecodeError as error:
+        raise FedsrcError("not a UTF-8 text file", where=str(path)) from error
+
+
+def budgets(preset: str, failure_probability: float) -> dict[str, Any]:
+    """A preset's split of the failure probability, in the proportions of the default 0.05."""
+    share = failure_probability / 0.05
+    if preset == "paper":
+        return {"sampling_budget": 0.025 * share, "noise_budget": 0.025 * share}
+    return {"risk_budget": 0.045 * share, "acceptance_budget": 0.0049 * share, "refusal_budget": 0.0001 * share}

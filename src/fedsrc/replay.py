@@ -1,0 +1,183 @@
+"""Replaying a transcript: one entry at a time into the state of the run, refusing whatever breaks the protocol.
+
+The live run and `verify` walk the same path, so a transcript that a third party replays gives the same state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from fedsrc.certify import Look, look, sample
+from fedsrc.errors import FedsrcError
+from fedsrc.recruit import make_requests, next_slots
+from fedsrc.registration import Registration
+from fedsrc.release import Release, Request, registered_mechanism
+from fedsrc.tally import Tally, add, empty, implausible, lose
+from fedsrc.transcript import Absent, Announced, Arrived, Asked, Closed, Ended, Entry, Opened
+
+Status = Literal["CERTIFIED", "OPEN", "ABSTAIN"]
+
+
+@dataclass(frozen=True)
+class RoundTrace:
+    """One round as the card shows it: records so far and the smallest risk bound with enough acceptance."""
+
+    round: int
+    records: int
+    risk_upper: float
+
+
+class Replay:
+    """State of a run: a fold over transcript entries."""
+
+    def __init__(self, registration: Registration, entries: Iterable[Entry] = ()) -> None:
+        self.registration = registration
+        self.index = {site.name: i for i, site in enumerate(registration.sites)}
+        self.tally: Tally = empty(registration)
+        self.left = [0] * len(registration.sites)  # public unspent counts
+        self.announced: set[str] = set()
+        self.orders: set[str] = set()
+        self.rounds = 0
+        self.number = 0
+        self.in_round = False
+        self.due: list[Request] = []  # requests of the current round that are still to be asked
+        self.asked: dict[str, Request] = {}  # asked in the current round and not yet answered
+        self.answered: list[Release] = []
+        self.refused = 0
+        self.absent = 0
+        self.look: Look | None = None
+        self.trace: list[RoundTrace] = []
+        self.time = ""
+        self.ended: str | None = None
+        self.opened = False
+        for entry in entries:
+            self.step(entry)
+
+    @property
+    def status(self) -> Status:
+        if self.ended is None:
+            return "OPEN"
+        return "CERTIFIED" if self.choice is not None else "ABSTAIN"
+
+    @property
+    def choice(self) -> int | None:
+        """The certified threshold that the rule selects now, if any."""
+        return None if self.look is None else self.look.choice()
+
+    def plan(self) -> list[Request]:
+        """Requests still to be asked in this round; between rounds, those of the next. From public numbers alone."""
+        if self.in_round:
+            return self.due
+        slots = next_slots(self.registration, self.tally, self.left)
+        return make_requests(self.registration, slots, number=self.number, round=self.rounds + 1)
+
+    def why_over(self) -> Literal["certified", "rounds used", "units used"] | None:
+        """Whether, between rounds, the schedule is at its end."""
+        if self.in_round:
+            return None
+        if self.registration.schedule.policy != "final" and self.choice is not None:
+            return "certified"
+        if self.rounds >= self.registration.schedule.rounds:
+            return "rounds used"
+        return None if any(next_slots(self.registration, self.tally, self.left)) else "units used"
+
+    def step(self, entry: Entry) -> None:
+        """Fold one entry; a protocol violation is an error."""
+        if self.ended is not None:
+            raise _broken("an entry after the end")
+        if isinstance(entry, Opened) == self.opened:
+            raise _broken("the transcript must be opened once, by its first line")
+        match entry:
+            case Opened():
+                self._open(entry)
+            case Announced():
+                self._announce(entry)
+            case Asked():
+                self._ask(entry.request)
+            case Arrived():
+                self._arrive(entry.release)
+            case Absent():
+                self._miss(entry)
+            case Closed():
+                self._close(entry)
+            case Ended():
+                self._end(entry)
+
+    def check(self, release: Release) -> str | None:
+        """Why a release is not acceptable as the answer to an open request, or None."""
+        request = self.asked.get(release.request)
+        if request is None:
+            return "it answers no open request"
+        if (release.site, release.slots, release.scale) != (request.site, request.slots, request.scale):
+            return "its site, slots or noise scale differ from the request"
+        length = registered_mechanism(self.registration).basis.p
+        if len(release.first) != length or len(release.second) != length:
+            return "its length differs from the registered one"
+        if max(map(abs, (*release.first, *release.second)), default=0) >= 1 << 52:
+            return "its numbers are absurdly large"
+        return implausible(self.registration, release, request.number)
+
+    def _open(self, entry: Opened) -> None:
+        if entry.registration != self.registration.digest:
+            raise _broken("the transcript belongs to another registration")
+        self.opened = True
+
+    def _announce(self, entry: Announced) -> None:
+        if entry.site not in self.index or self.in_round:
+            raise _broken(f"site {entry.site!r} cannot announce units here")
+        self.left[self.index[entry.site]] = entry.units
+        self.announced.add(entry.site)
+        self.orders.add(entry.order)
+
+    def _ask(self, request: Request) -> None:
+        if self.why_over() is not None:
+            raise _broken("a request after the schedule's end")
+        due = self.plan()
+        if not due or request != due[0]:
+            raise _broken(f"request {request.number} is not what the registered rule asks for")
+        self.due, self.in_round = due[1:], True
+        self.asked[request.digest] = request
+        self.number = request.number
+
+    def _arrive(self, release: Release) -> None:
+        problem = self.check(release)
+        if problem is not None:
+            raise _broken(f"a release of site {release.site!r} should have been refused: {problem}")
+        request = self.asked.pop(release.request)
+        self.left[self.index[request.site]] -= request.slots
+        self.answered.append(release)
+
+    def _miss(self, entry: Absent) -> None:
+        if entry.request not in self.asked:
+            raise _broken("an absence without an open request")
+        request = self.asked.pop(entry.request)
+        site = self.index[request.site]
+        self.left[site] -= request.slots
+        self.absent += not entry.refused
+        self.refused += entry.refused
+        if self.registration.schedule.dropout == "adversarial":
+            self.tally = lose(self.tally, site, request.slots)
+
+    def _close(self, entry: Closed) -> None:
+        if not self.in_round or entry.round != self.rounds + 1 or self.due or self.asked:
+            raise _broken(f"round {entry.round} cannot be closed here")
+        for release in sorted(self.answered, key=lambda each: self.index[each.site]):
+            self.tally = add(self.tally, self.index[release.site], release)
+        self.answered, self.in_round, self.rounds, self.time = [], False, entry.round, entry.time
+        if self.tally.total == 0:
+            return
+        self.look = look(self.registration, sample(self.registration, self.tally), self.look)
+        enough = self.look.acceptance_lower >= self.registration.claim.min_acceptance
+        best = self.look.risk_upper[enough].min(initial=1.0)
+        self.trace.append(RoundTrace(self.rounds, self.tally.arrived, float(best)))
+
+    def _end(self, entry: Ended) -> None:
+        if entry.reason != self.why_over():
+            raise _broken(f"the run cannot end here with {entry.reason!r}")
+        self.ended = entry.reason
+
+
+def _broken(what: str) -> FedsrcError:
+    return FedsrcError(f"the transcript breaks the protocol: {what}")

@@ -1,0 +1,95 @@
+"""The run loop: plan, write the requests down, ask, write the answers down, look, stop. Engine-free.
+
+Whoever carries requests to sites and releases back (one process, files, Flower) is a `Carrier`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Protocol
+
+from pydantic import ValidationError
+
+from fedsrc.errors import FedsrcError
+from fedsrc.release import Release, Request
+from fedsrc.replay import Replay
+from fedsrc.transcript import Absent, Arrived, Asked, Closed, Ended, Entry, Opened, Transcript
+
+Answer = bytes | str  # a release's bytes, or why there is none
+
+
+class Carrier(Protocol):
+    """Takes requests to their sites and brings back, in the same order, release bytes or a reason."""
+
+    def __call__(self, requests: Sequence[Request], /) -> Sequence[Answer]: ...
+
+
+def utc_now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def run(
+    replay: Replay,
+    transcript: Transcript,
+    carry: Carrier,
+    *,
+    now: Callable[[], str] = utc_now,
+    watch: Callable[[Replay], None] = lambda _: None,
+) -> None:
+    """Play rounds until the schedule ends. Started again after a kill, it continues where the transcript stops."""
+    while replay.ended is None:
+        reason = replay.why_over()
+        if reason is not None:
+            record(replay, transcript, Ended(reason=reason))
+        else:
+            play_round(replay, transcript, carry, now)
+        watch(replay)
+
+
+def play_round(replay: Replay, transcript: Transcript, carry: Carrier, now: Callable[[], str]) -> None:
+    """One round: requests are on disk before they are asked, answers before they are acted on."""
+    record(replay, transcript, *(Asked(request=request) for request in replay.plan()))
+    waiting = list(replay.asked.values())
+    answers = carry(waiting)
+    entries = [_entry(replay, request, answer) for request, answer in zip(waiting, answers, strict=True)]
+    record(replay, transcript, *entries, Closed(round=replay.rounds + 1, time=now()))
+
+
+def begin(replay: Replay, transcript: Transcript) -> None:
+    """Open a new transcript; an existing one must be of the same registration, which the replay has checked."""
+    if not replay.opened:
+        record(replay, transcript, Opened(registration=replay.registration.digest))
+
+
+def record(replay: Replay, transcript: Transcript, *entries: Entry) -> None:
+    """To disk first, then into the state."""
+    transcript.append(*entries)
+    for entry in entries:
+        replay.step(entry)
+
+
+def _entry(replay: Replay, request: Request, answer: Answer) -> Entry:
+    if isinstance(answer, str):
+        return Absent(request=request.digest, refused=False, reason=answer[:500])
+    try:
+        release = parse_release(answer)
+        problem = replay.check(release)
+        if problem is None and release.request != request.digest:
+            problem = "it answers another request"
+    except FedsrcError as error:
+        problem = error.what
+    if problem is not None:
+        return Absent(request=request.digest, refused=True, reason=problem[:500])
+    return Arrived(release=release)
+
+
+def parse_release(data: bytes) -> Release:
+    """A release from bytes, in canonical form or refused."""
+    try:
+        release = Release.model_validate_json(data)
+    except ValidationError as error:
+        raise FedsrcError("it is not a release") from error
+    if release.to_bytes() != data:
+        raise FedsrcError("it is not in canonical form")
+    return release

@@ -1,0 +1,194 @@
+"""The transcript: the server's append-only, hash-chained list of everything that happened.
+
+JSON lines. Each line holds its number and the SHA-256 of the line before it. Lines are on disk before they are acted
+on. Everything after the transcript (tally, bounds, certificate) is a pure function of it and the registration.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import warnings
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError, field_validator
+
+from fedsrc.canonical import canonical_bytes, digest_bytes
+from fedsrc.errors import FedsrcError
+from fedsrc.files import sync_folder, unwritable
+from fedsrc.registration import Frozen, Hex, Name, describe
+from fedsrc.release import Release, Request
+
+START = "0" * 64
+
+
+class Opened(Frozen):
+    """First line: the registration that binds everything after it."""
+
+    kind: Literal["opened"] = "opened"
+    format: Literal[1] = 1
+    registration: Hex
+
+
+class Announced(Frozen):
+    """A site's public unspent count, announced before it is asked for anything."""
+
+    kind: Literal["announced"] = "announced"
+    site: Name
+    units: int = Field(ge=0)
+    order: Literal["shuffled", "in order"]
+
+
+class Asked(Frozen):
+    """A request, on disk before the site sees it."""
+
+    kind: Literal["asked"] = "asked"
+    request: Request
+
+
+class Arrived(Frozen):
+    """A release that was accepted."""
+
+    kind: Literal["arrived"] = "arrived"
+    release: Release
+
+
+class Absent(Frozen):
+    """A request that was not answered, or whose answer was refused, and why."""
+
+    kind: Literal["absent"] = "absent"
+    request: Hex
+    refused: bool
+    reason: str = Field(max_length=500)
+
+
+class Closed(Frozen):
+    """A round is over: what arrived is folded, in registered order, and bounds are looked at."""
+
+    kind: Literal["closed"] = "closed"
+    round: int = Field(ge=1)
+    time: str = Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+
+    @field_validator("time")
+    @classmethod
+    def _real(cls, value: str) -> str:
+        datetime.strptime(value, "%Y-%m-%dT%H:%M:%SZ")
+        return value
+
+
+class Ended(Frozen):
+    """No more rounds: a certificate was reached, or nothing is left to ask."""
+
+    kind: Literal["ended"] = "ended"
+    reason: Literal["certified", "rounds used", "units used"]
+
+
+Entry = Opened | Announced | Asked | Arrived | Absent | Closed | Ended
+_entries: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The end of a checked transcript: how many lines, and the hash that the next line must hold."""
+
+    lines: int = 0
+    head: str = START
+
+    def line(self, entry: Entry) -> tuple[bytes, Chain]:
+        """The next line for an entry, and the chain after it."""
+        data = canonical_bytes({"n": self.lines + 1, "prev": self.head, **entry.model_dump()})
+        return data + b"\n", Chain(self.lines + 1, digest_bytes(data))
+
+    def read(self, data: bytes, where: str) -> tuple[Entry, Chain]:
+        """Check and parse the next line."""
+        try:
+            fields = json.loads(data)
+            number, previous = fields.pop("n"), fields.pop("prev")
+            entry = _entries.validate_python(fields)
+        except ValidationError as error:
+            raise _damaged(where, self.lines + 1, describe(error)) from error
+        except (ValueError, KeyError, AttributeError, RecursionError) as error:
+            raise _damaged(where, self.lines + 1, "not a transcript entry") from error
+        if number != self.lines + 1 or previous != self.head:
+            raise _damaged(where, self.lines + 1, "it does not continue the line before it")
+        after = Chain(self.lines + 1, digest_bytes(data))
+        if data + b"\n" != self.line(entry)[0]:
+            raise _damaged(where, self.lines + 1, "not in canonical form")
+        return entry, after
+
+
+class Transcript:
+    """A transcript file, held by one process. `append` returns once the lines are on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            new = not path.exists()
+            self._file = path.open("a+b")
+            if new:
+                sync_folder(path.parent)
+        except OSError as error:
+            raise unwritable(path, error) from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.close()
+            raise FedsrcError("another process is writing this run", where=str(path)) from error
+        self._file.seek(0)
+        data = self._file.read()
+        self.entries, self.chain, whole = parse(data, str(path))
+        if whole < len(data):
+            self._file.truncate(whole)
+            os.fsync(self._file.fileno())
+
+    def append(self, *entries: Entry) -> None:
+        """Write entries in one go and wait for the disk."""
+        chain, lines = self.chain, []
+        for entry in entries:
+            data, chain = chain.line(entry)
+            lines.append(data)
+        try:
+            self._file.write(b"".join(lines))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+        self.entries.extend(entries)
+        self.chain = chain
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_transcript(path: Path) -> tuple[list[Entry], Chain]:
+    """Read and check a transcript without changing it."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise FedsrcError(error.strerror or str(error), where=str(path)) from error
+    entries, chain, _ = parse(data, str(path))
+    return entries, chain
+
+
+def parse(data: bytes, where: str) -> tuple[list[Entry], Chain, int]:
+    """Entries, chain and the number of whole bytes. A torn last line is left out with a warning."""
+    entries: list[Entry] = []
+    chain, position = Chain(), 0
+    while (end := data.find(b"\n", position)) >= 0:
+        entry, chain = chain.read(data[position:end], where)
+        entries.append(entry)
+        position = end + 1
+    if position < len(data):
+        warnings.warn(f"{where} line {chain.lines + 1}: torn by a crash while writing; it is left out", stacklevel=2)
+    return entries, chain, position
+
+
+def _damaged(where: str, line: int, what: str) -> FedsrcError:
+    return FedsrcError(
+        what, where=f"{where} line {line}", hint="the transcript was changed after it was written; restore a copy"
+    )
