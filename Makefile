@@ -17,7 +17,7 @@ test: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/population_l.py
-	$(BIN)/python benchmarks/speed.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -15,7 +15,7 @@ import numpy as np
 from fedsrc.audit.population import Support, from_cells, truth, uniform
 from fedsrc.audit.trials import simulate
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.limits import records_single
+from fedsrc.maths.limits import k_inf
 from fedsrc.records import Records, Units, units_of
 from fedsrc.registration import Betting, Registration
 from fedsrc.replay import Replay
@@ -46,12 +46,13 @@ class Forecast:
         head = f"target {self.target_risk:g} at epsilon {self.epsilon:g}"
         if math.isinf(self.limit):
             return f"{head}: out of reach; no threshold with enough acceptance has a risk below the target"
+        floor = f"without privacy and told the best threshold: {self.limit:,.0f}"
         if self.records is None:
-            return f"{head}: more than {self.horizon:,} units (no method could do it in fewer than {self.limit:,.0f})"
+            return f"{head}: more than {self.horizon:,} units ({floor})"
         nine = f", at most {self.records_90:,} in 9 of 10 runs" if self.records_90 else ""
         return (
-            f"{head}: about {self.records:,} units in {self.rounds} rounds{nine}"
-            f" (no method could do it in fewer than {self.limit:,.0f})"
+            f"{head}: about {self.records:,} units in {self.rounds} {'round' if self.rounds == 1 else 'rounds'}{nine}"
+            f" ({floor})"
         )
 
 
@@ -108,13 +109,17 @@ def forecasts(
 
 
 def information_limit(registration: Registration, sites: Sequence[Support], weights: Sequence[float]) -> float:
-    """Fewest units any method could need at the best threshold that has enough acceptance, without privacy."""
-    claim, exact = registration.claim, truth(registration, sites, weights)
-    needs = [
-        records_single(a, R, claim.target_risk, claim.failure_probability, a_min=claim.min_acceptance)
-        for a, R in zip(exact.acceptance.tolist(), exact.risk.tolist(), strict=True)
-    ]
-    return min(needs)
+    """Fewest units, on average and without privacy, for a method that is told the best threshold with enough
+    acceptance: log(1/alpha) over the largest growth of any bet. Infinite when no such threshold is below target."""
+    claim, grid = registration.claim, registration.privacy.mass_grid
+    exact = truth(registration, sites, weights)
+    law = np.concatenate([w * site.law for w, site in zip(weights, sites, strict=True)])
+    suffix = np.cumsum(np.concatenate([site.masses for site in sites])[:, :, :0:-1], axis=-1)[:, :, ::-1] / grid
+    accepted = suffix[:, 0] if registration.privacy.encoding == "paired" else suffix.sum(axis=1)
+    contrast = suffix[:, 1] - claim.target_risk * accepted
+    able = (exact.risk < claim.target_risk) & (exact.acceptance > claim.min_acceptance)
+    growth = max((k_inf(contrast[:, j], claim.target_risk, law) for j in np.flatnonzero(able)), default=0.0)
+    return math.log(1 / claim.failure_probability) / growth if growth > 0 else math.inf
 
 
 def from_development(registration: Registration, records: Records) -> list[Support]:

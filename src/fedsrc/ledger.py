@@ -61,9 +61,13 @@ class Ledger:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(path, isolation_level=None, timeout=30)
+        except (sqlite3.Error, OSError) as error:
+            raise FedsrcError(f"cannot be opened as a ledger: {error}", where=str(path)) from error
+        try:
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.executescript(SCHEMA)
-        except (sqlite3.Error, OSError) as error:
+        except sqlite3.Error as error:
+            self._connection.close()
             raise FedsrcError(f"cannot be opened as a ledger: {error}", where=str(path)) from error
 
     def close(self) -> None:

@@ -171,6 +171,11 @@ def shuffled(count: int, seed: int) -> Positions:
     return np.argsort(np.asarray(keys, dtype=np.uint64), kind="stable").astype(np.int64)
 
 
+def public_seed(purpose: str) -> int:
+    """A fixed seed per purpose. It must not depend on the table: changing one unit would then move all the others."""
+    return int(hashlib.sha256(f"fedsrc: {purpose}".encode()).hexdigest()[:15], 16)
+
+
 def file_digest(path: Path) -> str:
     """SHA-256 of a file's bytes."""
     with path.open("rb") as file:
@@ -286,9 +291,9 @@ def _one_site_per_source(records: Records, where: str) -> None:
 
 
 def _by_source(records: Records, rows: Positions, max_answers: int) -> tuple[Positions, Positions]:
-    """Rows grouped by source, at most max_answers each (picked by a hash of the row number), and group starts."""
+    """Rows grouped by source, at most max_answers each (picked by row number through a fixed stream), and group starts."""
     source = _source_codes(records)[rows]
-    blind = np.random.PCG64(0).random_raw(len(records))[rows]  # blind to scores and losses
+    blind = np.random.PCG64(public_seed("answers kept")).random_raw(len(records))[rows]
     order = np.lexsort((blind, source))
     rows, source = rows[order], source[order]
     first = np.flatnonzero(np.concatenate([[True], source[1:] != source[:-1]])) if rows.size else np.zeros(0, np.int64)

@@ -20,10 +20,15 @@ def next_slots(registration: Registration, tally: Tally, left: Sequence[int]) ->
     if registration.schedule.policy == "recruit":
         return _one_site(registration, drawn, left)
     if registration.weights is None:
-        return [min(batch, each) for each in left]
+        return [whole(batch, each) for each in left]
     after = sum(drawn) + batch * sites
     due = [round(weight * after) - n for weight, n in zip(registration.weights, drawn, strict=True)]
     return [max(0, min(n, each)) for n, each in zip(due, left, strict=True)]
+
+
+def whole(batch: int, left: int) -> int:
+    """A batch, or all that is left when less than half a batch would remain: a tiny release carries full noise."""
+    return left if left < 1.5 * batch else batch
 
 
 def _one_site(registration: Registration, drawn: Sequence[int], left: Sequence[int]) -> list[int]:
@@ -36,7 +41,7 @@ def _one_site(registration: Registration, drawn: Sequence[int], left: Sequence[i
     ]
     slots = [0] * sites
     best = max(range(sites), key=lambda i: (deficits[i], weights[i], -i))
-    slots[best] = min(registration.schedule.batch, left[best])
+    slots[best] = whole(registration.schedule.batch, left[best])
     return slots
 
 

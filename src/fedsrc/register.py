@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from fedsrc.errors import FedsrcError
-from fedsrc.records import Floats, Records, Unit, most_answers, unit_codes
+from fedsrc.records import Floats, Records, Unit, most_answers, public_seed, unit_codes
 from fedsrc.registration import Betting, Development, Registration, budgets, describe
 from fedsrc.site import development_rows
 
@@ -56,7 +56,7 @@ def grid_thresholds(count: int) -> tuple[float, ...]:
 
 
 def development_part(records: Records, unit: Unit, share: float) -> Development:
-    """A share of the units, chosen by a seed that only the table's digest decides."""
+    """A share of the units, chosen by a fixed public seed, whatever the table holds."""
     units = int(unit_codes(records, unit).max()) + 1
     count = units if share == 1 else int(units * share)
     if count == 0 or (share < 1 and count == units):
@@ -64,7 +64,7 @@ def development_part(records: Records, unit: Unit, share: float) -> Development:
             f"{units} units are too few to set {share:g} of them apart for the thresholds",
             hint="bring more records, or register from a development table of its own",
         )
-    return Development(table=records.digest, units=count, share=share, seed=int(records.digest[:15], 16))
+    return Development(table=records.digest, units=count, share=share, seed=public_seed("development part"))
 
 
 def register(

@@ -126,6 +126,8 @@ class Transcript:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.entries: list[Entry] = []
+        self.chain = Chain()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             new = not path.exists()
@@ -139,12 +141,11 @@ class Transcript:
         except OSError as error:
             self._file.close()
             raise FedsrcError("another process is writing this run", where=str(path)) from error
-        self._file.seek(0)
-        data = self._file.read()
-        self.entries, self.chain, whole = parse(data, str(path))
-        if whole < len(data):
-            self._file.truncate(whole)
-            os.fsync(self._file.fileno())
+        try:
+            self._load()
+        except BaseException:
+            self._file.close()
+            raise
 
     def append(self, *entries: Entry) -> None:
         """Write entries in one go and wait for the disk."""
@@ -163,6 +164,14 @@ class Transcript:
 
     def close(self) -> None:
         self._file.close()
+
+    def _load(self) -> None:
+        self._file.seek(0)
+        data = self._file.read()
+        self.entries, self.chain, whole = parse(data, str(self.path))
+        if whole < len(data):
+            self._file.truncate(whole)
+            os.fsync(self._file.fileno())
 
 
 def read_transcript(path: Path) -> tuple[list[Entry], Chain]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from fedsrc.audit.population import Support
 from fedsrc.certify import Look, Sample, look
 from fedsrc.maths.basis import Ints
+from fedsrc.maths.boundaries import Floats
 from fedsrc.recruit import next_slots
 from fedsrc.registration import Registration
 from fedsrc.release import registered_mechanism
@@ -30,14 +32,6 @@ class Trials:
     rounds: np.ndarray[tuple[int], np.dtype[np.int64]]
     slots: np.ndarray[tuple[int, int], np.dtype[np.int64]]
     acceptance_lower: np.ndarray[tuple[int], np.dtype[np.float64]]
-
-
-@dataclass(frozen=True)
-class Streams:
-    """Exact histograms of every trial, round by round: (records so far, cumulative masses (trials, 2, m+1))."""
-
-    tallies: list[Tally]
-    sums: list[Ints]
 
 
 def streams(
@@ -72,17 +66,18 @@ def simulate(
     outcome = _Outcome(trials, len(registration.sites))
     noise = np.zeros((trials, 2, rule.basis.p), dtype=np.int64)
     before: Look | None = None
-    releases, last = 0, None
+    last = empty(registration)
+    final = registration.schedule.policy == "final"
     for tally, total in streams(registration, sites, trials=trials, seed=seed, draw=draw):
-        for _ in range(tally.releases - releases):
+        for _ in range(tally.releases - last.releases):
             noise = noise + discrete_gaussian(rng, rule.scale, noise.shape)
-        releases = tally.releases
-        seen = masses(registration, rule.basis.encode(total) + noise, releases)
+        seen = masses(registration, rule.basis.encode(total) + noise, tally.releases)
         before = look(registration, Sample(seen, tally.total, 0, transfer(registration, tally)), before)
         last = tally
-        if registration.schedule.policy != "final" and outcome.note(before, tally) == trials:
+        outcome.rounds_seen += 1
+        if not final and outcome.note(before, tally) == trials:
             break
-    if registration.schedule.policy == "final" and before is not None and last is not None:
+    if final and before is not None:
         outcome.note(before, last)
     return outcome.trials(last)
 
@@ -91,11 +86,17 @@ def discrete_gaussian(rng: np.random.Generator, scale: float, shape: tuple[int, 
     """Seeded discrete Gaussians by inversion of the exact distribution function (audits only)."""
     if scale == 0:
         return np.zeros(shape, dtype=np.int64)
+    edges = _edges(scale)
+    return np.asarray(np.searchsorted(edges, rng.random(shape), side="right") - edges.size // 2, dtype=np.int64)
+
+
+@lru_cache(maxsize=16)
+def _edges(scale: float) -> Floats:
+    """Distribution function of the discrete Gaussian at -reach, ..., reach - 1."""
     reach = int(np.ceil(12 * scale)) + 1
     support = np.arange(-reach, reach + 1)
     weight = np.exp(-(support**2) / (2 * scale**2))
-    edges = np.cumsum(weight) / weight.sum()
-    return np.asarray(np.searchsorted(edges[:-1], rng.random(shape), side="right") - reach, dtype=np.int64)
+    return np.asarray(np.cumsum(weight)[:-1] / weight.sum())
 
 
 class _Pool:
@@ -129,20 +130,18 @@ class _Outcome:
         self.rounds = np.zeros(trials, dtype=np.int64)
         self.slots = np.zeros((trials, sites), dtype=np.int64)
         self.acceptance = np.zeros(trials)
-        self.seen = 0
+        self.rounds_seen = 0
 
     def note(self, now: Look, tally: Tally) -> int:
         """Record first certificates; returns how many trials have one."""
-        self.seen += 1
         best = np.argmax(np.where(now.certified, now.acceptance_lower, -1.0), axis=-1)
         fresh = (self.threshold < 0) & now.certified.any(axis=-1)
         self.threshold[fresh] = best[fresh]
-        self.records[fresh], self.rounds[fresh], self.slots[fresh] = tally.arrived, self.seen, tally.slots
+        self.records[fresh], self.rounds[fresh], self.slots[fresh] = tally.arrived, self.rounds_seen, tally.slots
         self.acceptance[fresh] = np.take_along_axis(now.acceptance_lower, best[:, None], -1)[fresh, 0]
         return int((self.threshold >= 0).sum())
 
-    def trials(self, last: Tally | None) -> Trials:
+    def trials(self, last: Tally) -> Trials:
         open_ = self.threshold < 0
-        if last is not None:
-            self.records[open_], self.slots[open_], self.rounds[open_] = last.arrived, last.slots, self.seen
+        self.records[open_], self.slots[open_], self.rounds[open_] = last.arrived, last.slots, self.rounds_seen
         return Trials(~open_, self.threshold, self.records, self.rounds, self.slots, self.acceptance)

@@ -20,6 +20,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.fft import irfft, next_fast_len, rfft
 
 from fedsrc.maths.betting import Covariance
 from fedsrc.maths.boundaries import Floats
@@ -152,8 +153,9 @@ def _toeplitz(row: NDArray[Number], x: NDArray[Number]) -> NDArray[Number]:
     if m <= 256:
         lag = np.arange(m)[:, None] - np.arange(m)[None, :]  # of the transposed matrix
         return np.asarray(x @ np.where(lag >= 0, row[np.abs(lag)], 0))
-    flat = x.reshape(-1, m)[:, ::-1]
-    return np.stack([np.convolve(row, each)[:m][::-1] for each in flat]).reshape(x.shape)
+    n = next_fast_len(2 * m - 1, real=True)  # the rounding error of the transform is far below one half
+    product = irfft(rfft(row, n) * rfft(x[..., ::-1], n, axis=-1), n)[..., :m][..., ::-1]
+    return np.asarray(np.rint(product) if row.dtype == np.int64 else product, dtype=row.dtype)
 
 
 def _column_norm_squared(basis: Basis) -> int:

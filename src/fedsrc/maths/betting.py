@@ -21,6 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedsrc.maths.boundaries import Floats
 
+BLOCK = 64  # thresholds at a time, so that the work stays in the processor's cache
+
 
 class Covariance(NamedTuple):
     """Sub-Gaussian covariance proxy of the noise on (U, S): entries (U,U), (U,S) and (S,S), each (..., m)."""
@@ -94,8 +96,10 @@ def log_wealth(
     data = np.stack(np.broadcast_arrays(U, S, V.uu, V.us, V.ss), axis=-1)
     weights = np.stack([x, y, -x * x / 2.0, -x * y, -y * y / 2.0]).reshape(5, -1)
     constant = np.log(rungs.p) + missing * x - rungs.theta * (N * eta)
-    L = (data @ weights).reshape(*data.shape[:-1], *x.shape) + constant
-    return _logsumexp(L)
+    rows = data.reshape(-1, 5)
+    blocks = [rows[i : i + BLOCK] @ weights for i in range(0, len(rows), BLOCK)]
+    log_E = np.concatenate([_logsumexp(block.reshape(-1, *x.shape) + constant) for block in blocks])
+    return log_E.reshape(*data.shape[:-1], rungs.r.size)
 
 
 def rejected(log_E: Floats, *, alpha_d: float, w: Floats) -> NDArray[np.bool_]:

@@ -54,13 +54,17 @@ def records_best(a: ArrayLike, R: ArrayLike, r: float, alpha: float, *, w: float
     return min(records_single(float(x), float(y), r, alpha * w) for x, y in zip(a_, R_, strict=True))
 
 
-def k_inf(losses: Floats, r: float) -> float:
-    """Kinf = max over 0 <= t <= 1/(1-r) of the mean of log(1 - t (l - r)): kl for graded losses."""
+def k_inf(values: Floats, r: float, law: Floats | None = None) -> float:
+    """max over 0 <= t <= 1/(1-r) of the mean of log(1 - t X), X the contrast of a unit, in [-r, 1-r].
+
+    For accepted binary losses, X = l - r, this is kl(R, r); with rejected units in (X = 0) it is a kl(R, r).
+    """
     top = 1.0 / (1.0 - r)
+    p = np.full(values.size, 1.0 / values.size) if law is None else law
 
     def negative(t: float) -> float:
-        inside = 1.0 - t * (losses - r)
-        return math.inf if np.any(inside <= 0) else -float(np.mean(np.log(inside)))
+        inside = 1.0 - t * values
+        return math.inf if np.any(inside <= 0) else -float(p @ np.log(inside))
 
     best = minimize_scalar(negative, bounds=(0.0, top), method="bounded", options={"xatol": 1e-12})
     return max(0.0, -float(best.fun))

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from scipy.optimize import brentq, minimize_scalar
+from scipy.special import log_ndtr, ndtr
 
 Conversion = Literal["tight", "paper"]
 
@@ -79,6 +80,26 @@ def rho_tight(eps: float, delta: float) -> float:
     while epsilon_tight(rho, delta) > eps:
         rho *= 1.0 - 1e-13
     return rho
+
+
+def delta_gaussian(mu: float, eps: float) -> float:
+    """delta(eps) of a continuous Gaussian, mu = Delta / s: Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu).
+
+    Theory: (iii) (Balle and Wang 2018). A yardstick only: it does not hold for coarse discrete noise.
+    """
+    return float(ndtr(mu / 2 - eps / mu) - math.exp(eps + log_ndtr(-mu / 2 - eps / mu)))
+
+
+def scale_analytic(sensitivity_squared: float, eps: float, delta: float) -> float:
+    """The smallest continuous Gaussian scale with (eps, delta)-DP, for comparison with the scales that are used.
+
+    Theory: (iii).
+    """
+    high = 1.0
+    while delta_gaussian(high, eps) < delta:
+        high *= 2.0
+    mu = brentq(lambda t: delta_gaussian(t, eps) - delta, 1e-9, high, xtol=1e-300, rtol=1e-14)
+    return float(math.sqrt(sensitivity_squared) / mu)
 
 
 def epsilon_of(rho: float, delta: float, conversion: Conversion) -> float:

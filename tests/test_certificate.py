@@ -1,0 +1,159 @@
+"""Certificates: what they hold, that verify recomputes them, and that no forged, edited or foreign one passes.
+
+Mutants killed: a signature over part of the body, trust not compared, a certificate of another transcript accepted,
+an expiry that is never looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsrc.certificate import CERTIFICATE, REGISTRATION, TRANSCRIPT, signed, verify, write_certificate
+from fedsrc.errors import FedsrcError
+from fedsrc.federation.local import certify_table
+from fedsrc.keys import Key, load_or_make, public_hex, sign, signed_by
+from fedsrc.report.card import card_text
+from tests.helpers import registration, table
+
+KEY = Key.generate()
+RECORDS = table(2000, sites=("north", "south"))
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("original")
+    certify_table(registration(RECORDS, batch=50), RECORDS, folder / "run", folder / "ledger", KEY)
+    return folder / "run"
+
+
+@pytest.fixture
+def run(original: Path, tmp_path: Path) -> Path:
+    shutil.copytree(original, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_certificate_verifies_and_says_what_was_shown(run: Path) -> None:
+    found = verify(run, trusted=(public_hex(KEY),))
+    body = found.body
+    assert (body["status"], found.trusted, found.expired) == ("CERTIFIED", True, False)
+    assert body["threshold"] in [row["threshold"] for row in body["thresholds"] if row["certified"]]
+    assert body["risk_upper"] <= body["target_risk"] == 0.2
+    assert body["acceptance_lower"] >= 0.05
+    assert body["contrast_upper"] <= 0
+    assert sum(site["records"] for site in body["sites"]) == body["records"]
+    assert body["statement"].startswith(f"Of the answers accepted (score >= {body['threshold']:.6g}, at least ")
+    assert "at most 20% are unsupported; this statement fails with probability at most 5%." in body["statement"]
+    assert [row["target_risk"] for row in body["also_certified"]][-1] == 0.5
+
+
+def test_the_card_holds_its_parts_in_order(run: Path) -> None:
+    text = card_text(verify(run).body, verify="fedsrc verify run", notes=("A note.",))
+    parts = [
+        "Of the answers", "Status: CERTIFIED", "A note.", "Evidence by round", "Records:", "Privacy:", "Also shown",
+        "Assumptions", "What this does not say", "Last calibration", "Registration", "Transcript", "Check it:",
+    ]  # fmt: skip
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+
+
+def edit(run: Path, change: Callable[[dict[str, Any]], None], key: Key | None = None) -> None:
+    body = json.loads((run / CERTIFICATE).read_text())
+    change(body)
+    if key is not None:
+        body = signed({k: v for k, v in body.items() if k not in ("key", "signature")}, key)
+    write_certificate(run, body)
+
+
+FORGERIES: dict[str, Callable[[dict[str, Any]], None]] = {
+    "threshold": lambda b: b.update(threshold=0.0),
+    "acceptance": lambda b: b.update(acceptance_lower=0.9),
+    "statement": lambda b: b.update(statement="All answers are fine."),
+    "records": lambda b: b.update(records=10**6),
+    "expiry": lambda b: b.update(expires="2999-01-01T00:00:00+00:00"),
+    "privacy": lambda b: b["privacy"].update(epsilon=0.1),
+    "an added field": lambda b: b.update(extra=1),
+    "a missing field": lambda b: b.pop("claim"),
+    "another transcript": lambda b: b.update(transcript="0" * 64),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+@pytest.mark.parametrize("resigned", [False, True])
+def test_forged_certificates_are_refused(run: Path, name: str, resigned: bool) -> None:
+    edit(run, FORGERIES[name], Key.generate() if resigned else None)
+    with pytest.raises(FedsrcError, match="does not follow from the transcript"):
+        verify(run)
+
+
+def test_signatures_are_checked(run: Path) -> None:
+    edit(run, lambda b: b.update(signature="0" * 128))
+    with pytest.raises(FedsrcError, match="signature does not fit"):
+        verify(run)
+    edit(run, lambda b: b.pop("signature"))
+    with pytest.raises(FedsrcError, match="not signed"):
+        verify(run)
+
+
+def test_foreign_keys_are_not_trusted(run: Path) -> None:
+    edit(run, lambda b: None, Key.generate())
+    assert not verify(run).trusted
+    with pytest.raises(FedsrcError, match="not trusted"):
+        verify(run, trusted=(public_hex(KEY),))
+
+
+def test_another_machines_last_digit_still_verifies(run: Path) -> None:
+    edit(run, lambda b: b["thresholds"][0].update(log_wealth=b["thresholds"][0]["log_wealth"] + 1e-9), KEY)
+    verify(run)
+
+
+def test_edited_transcripts_and_registrations_are_refused(run: Path) -> None:
+    path = run / TRANSCRIPT
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]))
+    with pytest.raises(FedsrcError, match="does not follow"):
+        verify(run)
+    path.write_bytes(b"".join(lines))
+    text = (run / REGISTRATION).read_text()
+    (run / REGISTRATION).write_text(text.replace("min_acceptance = 0.05", "min_acceptance = 0.06"))
+    with pytest.raises(FedsrcError, match="another registration"):
+        verify(run)
+
+
+def test_expiry(run: Path) -> None:
+    assert not verify(run, now=datetime.now(UTC) + timedelta(days=364)).expired
+    assert verify(run, now=datetime.now(UTC) + timedelta(days=366)).expired
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"format": 2}', "[" * 100_000])
+def test_what_is_not_a_certificate(run: Path, text: str) -> None:
+    (run / CERTIFICATE).write_text(text)
+    with pytest.raises(FedsrcError, match="is not a certificate"):
+        verify(run)
+
+
+def test_no_run(tmp_path: Path) -> None:
+    with pytest.raises(FedsrcError, match="no such run folder"):
+        verify(tmp_path / "none")
+    with pytest.raises(FedsrcError, match="No such file"):
+        verify(tmp_path)
+
+
+def test_keys_are_made_once_and_kept_private(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "server.key"
+    key = load_or_make(path)
+    assert public_hex(load_or_make(path)) == public_hex(key)
+    assert path.stat().st_mode & 0o777 == 0o600
+    signature = sign(key, b"data")
+    assert signed_by(public_hex(key), signature, b"data")
+    assert not signed_by(public_hex(key), signature, b"other")
+    assert not signed_by("zz", signature, b"data")
+    path.write_text("no key")
+    with pytest.raises(FedsrcError, match="private key"):
+        load_or_make(path)

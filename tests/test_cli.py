@@ -1,0 +1,220 @@
+"""The command line as a user meets it: results on stdout, log on stderr, exit status 0, 1 or 2, nothing half-written.
+
+Mutants killed: an error with status 1, a traceback, a partial run folder after a refused table, log lines on stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+KEYS = {
+    "status", "threshold", "target_risk", "contrast_upper", "acceptance_lower", "risk_upper", "records", "rounds",
+    "sites", "epsilon", "delta", "registration", "transcript",
+}  # fmt: skip
+
+
+class Result:
+    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
+        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+
+    @property
+    def json(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+
+@pytest.fixture
+def fedsrc(tmp_path: Path) -> Any:
+    def call(*args: str, **env: str) -> Result:
+        variables = {**os.environ, "HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": str(tmp_path / "config"), **env}
+        command = [sys.executable, "-m", "fedsrc.cli", *args]
+        return Result(subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False))
+
+    return call
+
+
+def write_table(path: Path, rows: int = 1500, *, seed: int = 0, extra: str = "") -> Path:
+    rng = np.random.default_rng(seed)
+    loss = (rng.random(rows) < 0.4).astype(int)
+    score = np.clip(0.5 + 0.25 * (1 - 2 * loss) + 0.15 * rng.standard_normal(rows), 0, 1)
+    lines = [f"{b},{s:.4f},{'north' if i % 3 else 'south'}" for i, (b, s) in enumerate(zip(loss, score, strict=True))]
+    path.write_text("\n".join(["loss,score,site", *lines]) + "\n" + extra)
+    return path
+
+
+def test_certify_and_verify(fedsrc: Any, tmp_path: Path) -> None:
+    write_table(tmp_path / "t.csv")
+    done = fedsrc("certify", "t.csv", "--target", "0.2", "--epsilon", "4", "-o", "run", "--format", "json")
+    assert done.code == 0, done.err
+    assert set(done.json) == KEYS
+    assert done.json["status"] == "CERTIFIED"
+    assert "set apart" in done.err
+    assert {p.name for p in (tmp_path / "run").iterdir()} == {
+        "registration.toml",
+        "transcript.jsonl",
+        "certificate.json",
+    }
+    assert (tmp_path / "t.csv.ledger").exists()
+    checked = fedsrc("verify", "run", "--format", "json")
+    assert (checked.code, checked.json) == (0, done.json)
+    key = json.loads((tmp_path / "run" / "certificate.json").read_text())["key"]
+    assert fedsrc("verify", "run", "--trust", key).code == 0
+    assert fedsrc("verify", "run", "--trust", "0" * 64).code == 2
+    again = fedsrc("certify", "t.csv", "--registration", "run/registration.toml", "-o", "run", "--format", "json")
+    assert (again.code, again.json) == (0, done.json)
+
+
+def test_abstention_is_status_1_and_says_what_it_would_have_taken(fedsrc: Any, tmp_path: Path) -> None:
+    write_table(tmp_path / "t.csv", 400)
+    done = fedsrc("certify", "t.csv", "--target", "0.05", "--epsilon", "1", "-o", "run")
+    assert done.code == 1
+    assert "Status: ABSTAIN" in done.out
+    assert "To certify, at the rates seen: target 0.05 at epsilon 1:" in done.out
+    assert fedsrc("verify", "run").code == 1
+
+
+def test_register_forecast_certify(fedsrc: Any, tmp_path: Path) -> None:
+    write_table(tmp_path / "dev.csv", 300, seed=1)
+    write_table(tmp_path / "cal.csv", 1500, seed=2)
+    made = fedsrc("register", "dev.csv", "--target", "0.2", "--epsilon", "2", "-o", "r.toml")
+    assert made.code == 0, made.err
+    assert "Next: fedsrc forecast r.toml" in made.out
+    assert fedsrc("register", "dev.csv", "--target", "0.2", "--epsilon", "2", "-o", "r.toml").code == 2
+    told = fedsrc("forecast", "r.toml", "--records", "dev.csv", "--epsilons", "inf,2", "--format", "json")
+    assert told.code == 0, told.err
+    rows = told.json["forecasts"]
+    assert [row["epsilon"] for row in rows] == ["inf", 2.0]
+    assert all(row["limit"] <= row["records"] for row in rows)
+    declared = fedsrc("forecast", "r.toml", "--acceptance", "0.3", "--risk", "0.05", "--epsilons", "4")
+    assert "about" in declared.out
+    assert fedsrc("forecast", "r.toml").code == 2
+    certified = fedsrc("certify", "cal.csv", "--registration", "r.toml", "-o", "run")
+    assert certified.code == 0, certified.err
+    same = fedsrc("certify", "dev.csv", "--registration", "r.toml", "-o", "run-2")
+    assert same.code == 2
+    assert "chose the registration's thresholds" in same.err
+    mixed = fedsrc("certify", "cal.csv", "--registration", "r.toml", "--target", "0.1", "-o", "run-3")
+    assert mixed.code == 2
+    assert "--target is fixed by the registration" in mixed.err
+
+
+def test_demo_in_one_command(fedsrc: Any, tmp_path: Path) -> None:
+    done = fedsrc("demo")
+    assert done.code == 0, done.err
+    for part in ("Status: CERTIFIED", "Privacy: every record", "Next: fedsrc verify fedsrc-demo/run"):
+        assert part in done.out
+    assert "length alone separates" in done.err
+    assert fedsrc("verify", "fedsrc-demo/run").code == 0
+    assert fedsrc("demo").code == 0  # again: the same certificate
+
+
+def test_environment_variables_mirror_flags(fedsrc: Any, tmp_path: Path) -> None:
+    write_table(tmp_path / "t.csv")
+    env = {"FEDSRC_CERTIFY_TARGET_RISK": "0.2", "FEDSRC_CERTIFY_EPSILON": "4", "FEDSRC_CERTIFY_OUTPUT": "json"}
+    done = fedsrc("certify", "t.csv", "-o", "run", **env)
+    assert done.code == 0, done.err
+
+
+def test_paper_preset(fedsrc: Any, tmp_path: Path) -> None:
+    write_table(tmp_path / "t.csv", 6000)
+    args = ["certify", "t.csv", "--target", "0.3", "--epsilon", "8", "--preset", "paper", "--format", "json"]
+    done = fedsrc(*args, "-o", "run")
+    assert done.code in (0, 1), done.err
+    text = (tmp_path / "run" / "registration.toml").read_text()
+    assert 'method = "contrast"' in text
+    assert 'encoding = "paired"' in text
+    assert 'conversion = "paper"' in text
+    assert fedsrc("verify", "run").code == done.code
+
+
+BAD_TABLES = {
+    "nan": ("0.5,nan,a\n", "line 4: score is missing or NaN"),
+    "out of range": ("0.5,7,a\n", "line 4: score 7 is outside [0, 1]"),
+    "word": ("maybe,0.7,a\n", "line 4: loss 'maybe' is not a number"),
+    "ragged": ("0,0.7,a,b,c\n", "cannot be read as csv"),
+    "short": ("0\n", "line 4: score is missing"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TABLES)
+def test_bad_tables(fedsrc: Any, tmp_path: Path, name: str) -> None:
+    row, message = BAD_TABLES[name]
+    (tmp_path / "t.csv").write_text("loss,score,site\n0,0.9,a\n1,0.1,a\n" + row)
+    refused(fedsrc, tmp_path, message, "certify", "t.csv", "--target", "0.2", "--epsilon", "4", "-o", "run")
+
+
+def refused(fedsrc: Any, tmp_path: Path, message: str, *args: str) -> None:
+    before = {p.relative_to(tmp_path) for p in tmp_path.rglob("*") if "config" not in str(p)}
+    done = fedsrc(*args)
+    after = {p.relative_to(tmp_path) for p in tmp_path.rglob("*") if "config" not in str(p)}
+    assert done.code == 2, done.out
+    assert message in done.err
+    assert "Traceback" not in done.err
+    assert done.out == ""
+    assert after == before  # nothing half-written
+
+
+BAD_ARGUMENTS: dict[str, tuple[list[str], str]] = {
+    "no target": (["--epsilon", "4"], "--target is needed"),
+    "no epsilon": (["--target", "0.2"], "--epsilon is needed"),
+    "target above one": (["--target", "20", "--epsilon", "4"], "20 is not between 0 and 1"),
+    "target in words": (["--target", "low", "--epsilon", "4"], "'low' is not a number"),
+    "target nan": (["--target", "nan", "--epsilon", "4"], "nan is not between 0 and 1"),
+    "negative epsilon": (["--target", "0.2", "--epsilon", "-1"], "-1 is not positive"),
+    "unknown preset": (["--target", "0.2", "--epsilon", "4", "--preset", "fast"], "'fast' is not one of"),
+    "method without paper": (["--target", "0.2", "--epsilon", "4", "--method", "ratio"], "belongs to --preset paper"),
+    "unknown site weight": (
+        ["--target", "0.2", "--epsilon", "4", "--weights", "mars=1"],
+        "'mars', which is not a site",
+    ),
+    "weights not one": (["--target", "0.2", "--epsilon", "4", "--weights", "north=0.5,south=0.6"], "must sum to one"),
+    "weights unreadable": (["--target", "0.2", "--epsilon", "4", "--weights", "north"], "is not of the form"),
+    "no source column": (["--target", "0.2", "--epsilon", "4", "--unit", "source"], "needs a source column"),
+    "no such column": (["--target", "0.2", "--epsilon", "4", "--score-column", "s"], "no column 's'"),
+    "no registration": (["--registration", "none.toml"], "No such file"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ARGUMENTS)
+def test_bad_arguments(fedsrc: Any, tmp_path: Path, name: str) -> None:
+    write_table(tmp_path / "t.csv", 50)
+    args, message = BAD_ARGUMENTS[name]
+    refused(fedsrc, tmp_path, message, "certify", "t.csv", "-o", "run", *args)
+
+
+def test_other_refusals(fedsrc: Any, tmp_path: Path) -> None:
+    aims = ["--target", "0.2", "--epsilon", "4", "-o", "run"]
+    refused(fedsrc, tmp_path, "there is no such file", "certify", "none.csv", *aims)
+    (tmp_path / "e.csv").write_text("loss,score\n")
+    refused(fedsrc, tmp_path, "the table has no rows", "certify", "e.csv", *aims)
+    (tmp_path / "f.csv").write_text("loss,score\n0,1\n1,0\n")
+    refused(fedsrc, tmp_path, "too few to set", "certify", "f.csv", *aims)
+    (tmp_path / "s.csv").write_text("loss,score,source\n" + "0,1,x\n1,0,x\n" * 20)
+    refused(fedsrc, tmp_path, "records are not independent", "certify", "s.csv", *aims)
+    (tmp_path / "r.toml").write_text("format = 1\n[claim]\ntarget_risk = 2\n")
+    write_table(tmp_path / "t.csv", 50)
+    refused(fedsrc, tmp_path, "r.toml: ", "certify", "t.csv", "--registration", "r.toml", "-o", "run")
+    refused(fedsrc, tmp_path, "no such run folder", "verify", "nowhere")
+
+
+def test_missing_values_can_be_kept(fedsrc: Any, tmp_path: Path) -> None:
+    write_table(tmp_path / "t.csv", 1500, extra=",0.9,north\n1,,south\n")
+    aims = ["certify", "t.csv", "--target", "0.2", "--epsilon", "4", "-o", "run"]
+    assert fedsrc(*aims).code == 2
+    assert fedsrc(*aims, "--missing", "keep").code == 0
+
+
+def test_a_read_only_place_is_an_error_not_a_traceback(fedsrc: Any, tmp_path: Path) -> None:
+    write_table(tmp_path / "t.csv", 50)
+    (tmp_path / "run").write_text("in the way")
+    done = fedsrc("certify", "t.csv", "--target", "0.2", "--epsilon", "4", "-o", "run")
+    assert done.code == 2
+    assert "Traceback" not in done.err

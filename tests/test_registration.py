@@ -1,0 +1,183 @@
+"""Registrations: the defaults are the designed ones, the file round-trips, the digest is stable, nonsense is refused.
+
+Mutants killed: a default changed silently, a field left out of the digest, budgets that overspend, a target off the
+ladder.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsrc.canonical import canonical_bytes, digest
+from fedsrc.errors import FedsrcError
+from fedsrc.register import Choices, development_part, grid_thresholds, quantile_thresholds, register
+from fedsrc.registration import Betting, Registration, Stitched
+from tests.helpers import changed, registration, table
+
+REG = registration(thresholds=20, grid=True)
+
+
+def test_default_preset() -> None:
+    method = REG.certificate
+    assert isinstance(method, Betting)
+    assert (method.risk_budget, method.acceptance_budget, method.refusal_budget) == (0.045, 0.0049, 0.0001)
+    assert method.ladder == tuple(i / 100 for i in range(1, 51))
+    assert (method.bets.count, method.bets.low, method.bets.high) == (12, 0.01, 0.95)
+    centres = method.centres
+    assert (centres.top, centres.count, centres.low, centres.high) == (0.8, 8, 0.05, 0.5)
+    p = REG.privacy
+    assert (p.encoding, p.basis, p.conversion, p.adjacency) == ("complementary", "suffix", "tight", "zero-out")
+    assert (p.delta, p.basis_bits, p.mass_grid) == (1e-6, 8, 1)
+    assert (REG.claim.min_acceptance, REG.claim.failure_probability) == (0.05, 0.05)
+    assert (REG.schedule.batch, REG.schedule.rounds, REG.schedule.policy) == (200, 30, "first")
+    assert len(REG.thresholds.values) == 20
+    assert set(REG.thresholds.weights) == {1 / 20}
+
+
+def test_paper_preset() -> None:
+    reg = registration(thresholds=20, grid=True, preset="paper")
+    method = reg.certificate
+    assert isinstance(method, Stitched)
+    assert (method.method, method.sampling_budget, method.noise_budget) == ("contrast", 0.025, 0.025)
+    assert (reg.privacy.encoding, reg.privacy.basis, reg.privacy.conversion) == ("paired", "bins", "paper")
+
+
+def test_budgets_follow_the_failure_probability() -> None:
+    reg = registration(failure_probability=0.01)
+    assert isinstance(reg.certificate, Betting)
+    assert reg.certificate.spent == pytest.approx(0.01)
+    assert reg.certificate.risk_budget == pytest.approx(0.009)
+
+
+def test_the_target_is_put_on_the_ladder() -> None:
+    reg = registration(target_risk=0.125)
+    assert isinstance(reg.certificate, Betting)
+    assert 0.125 in reg.certificate.ladder
+
+
+@pytest.mark.parametrize("epsilon", [4.0, math.inf, 0.1])
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_the_file_round_trips(epsilon: float, preset: str) -> None:
+    reg = registration(table(300, sites=("a", "ü b")), epsilon=epsilon, preset=preset, weights={"a": 0.25, "ü b": 0.75})
+    again = Registration.from_toml(reg.to_toml())
+    assert again == reg
+    assert again.digest == reg.digest
+
+
+def leaves(value: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    if isinstance(value, dict):
+        return [leaf for key, item in value.items() for leaf in leaves(item, (*path, key))]
+    return [path]
+
+
+def test_every_field_is_in_the_digest() -> None:
+    fields = REG.model_dump()
+    for path in leaves(fields):
+        copy = REG.model_dump()
+        place = copy
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = "another value"
+        assert digest(copy) != REG.digest, path
+
+
+NONSENSE: dict[str, tuple[str, dict[str, Any], str]] = {
+    "target": ("claim", {"target_risk": 1.0}, "target_risk"),
+    "nan target": ("claim", {"target_risk": math.nan}, "target_risk"),
+    "off ladder": ("claim", {"target_risk": 0.123}, "must be a rung"),
+    "epsilon zero": ("privacy", {"epsilon": 0.0}, "epsilon"),
+    "epsilon nan": ("privacy", {"epsilon": math.nan}, "epsilon"),
+    "unordered": ("thresholds", {"values": [0.5] * 20}, "strictly increasing"),
+    "outside": ("thresholds", {"values": [i / 10 for i in range(20)]}, r"\[0, 1\]"),
+    "weights short": ("thresholds", {"weights": [1.0]}, "one weight per threshold"),
+    "weights sum": ("thresholds", {"weights": [0.04] * 20}, "sum to one"),
+    "overspent": ("certificate", {"risk_budget": 0.05}, "more than the failure probability"),
+    "ladder": ("certificate", {"ladder": [0.3, 0.2]}, "strictly increasing"),
+    "unknown field": ("schedule", {"speed": 1}, "Extra inputs"),
+    "text for number": ("schedule", {"batch": "200"}, "batch"),
+    "zero batch": ("schedule", {"batch": 0}, "batch"),
+    "answers of a record": ("privacy", {"max_answers": 3}, "max_answers"),
+    "too fine": ("privacy", {"unit": "source", "max_answers": 20, "loss_grid": 1000}, "too fine"),
+}
+
+
+@pytest.mark.parametrize("name", NONSENSE)
+def test_nonsense_is_refused(name: str) -> None:
+    section, values, message = NONSENSE[name]
+    with pytest.raises(ValueError, match=message):
+        changed(REG, **{section: values})
+
+
+def test_sites_are_checked() -> None:
+    for sites, message in [
+        ([], "sites"),
+        ([{"name": "a"}, {"name": "a"}], "must differ"),
+        ([{"name": "a", "weight": 1.0}, {"name": "b"}], "every site a weight"),
+        ([{"name": "a", "weight": 0.4}, {"name": "b", "weight": 0.4}], "sum to one"),
+        ([{"name": "bad\nname"}], "name"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            Registration.model_validate({**REG.model_dump(), "sites": sites})
+    with pytest.raises(FedsrcError, match="not in the registration"):
+        REG.site("nowhere")
+
+
+def test_adversarial_dropout_needs_the_betting_certificate() -> None:
+    with pytest.raises(ValueError, match="betting certificate only"):
+        changed(registration(preset="paper"), schedule={"dropout": "adversarial"})
+
+
+@pytest.mark.parametrize("text", ["", "format = 1", "not toml", "format = 2\n", "a = [" * 5000, 'format = "1"'])
+def test_files_that_are_none(text: str) -> None:
+    with pytest.raises(FedsrcError, match=r"r\.toml: "):
+        Registration.from_toml(text, where="r.toml")
+
+
+def test_thresholds() -> None:
+    assert grid_thresholds(3) == (0.25, 0.5, 0.75)
+    records = table(1000)
+    values = quantile_thresholds(records.score, 20)
+    shares = [(records.score >= v).mean() for v in values]
+    assert shares == pytest.approx([1 - j / 21 for j in range(1, 21)], abs=2e-3)
+    assert len(quantile_thresholds(records.score.round(1), 20)) < 20  # ties are merged
+
+
+def test_development_parts() -> None:
+    records = table(1000)
+    part = development_part(records, "record", 0.2)
+    assert (part.units, part.table) == (200, records.digest)
+    assert development_part(records, "record", 0.2) == part
+    with pytest.raises(FedsrcError, match="too few"):
+        development_part(table(3), "record", 0.2)
+    whole = development_part(records, "record", 1.0)
+    assert register(Choices(0.2, 4.0, grid=True), records, whole).development is None
+
+
+def test_graded_losses_get_a_grid() -> None:
+    from dataclasses import replace
+
+    records = table(500)
+    graded = replace(records, loss=records.loss * 0.5)
+    assert registration(records).privacy.loss_grid == 1
+    assert registration(graded).privacy.loss_grid == 1000
+    assert registration(graded, loss_grid=10).privacy.loss_grid == 10
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+                    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10))  # fmt: skip
+@settings(max_examples=50)
+def test_canonical_bytes_are_stable(value: Any) -> None:
+    import json
+
+    data = canonical_bytes(value)
+    assert canonical_bytes(json.loads(data)) == data
+
+
+def test_nan_has_no_canonical_form() -> None:
+    with pytest.raises(ValueError):
+        canonical_bytes({"x": math.nan})
