@@ -291,7 +291,7 @@ def _one_site_per_source(records: Records, where: str) -> None:
 
 
 def _by_source(records: Records, rows: Positions, max_answers: int) -> tuple[Positions, Positions]:
-    """Rows grouped by source, at most max_answers each (picked by row number through a fixed stream), and group starts."""
+    """Rows grouped by source, at most max_answers each (picked by row number through a fixed stream), and starts."""
     source = _source_codes(records)[rows]
     blind = np.random.PCG64(public_seed("answers kept")).random_raw(len(records))[rows]
     order = np.lexsort((blind, source))
