@@ -131,6 +131,22 @@ def test_the_papers_rules_decide_by_their_formulas(method: str) -> None:
     assert (bounds.sampling_width > 0).all()
 
 
+def test_the_paper_preset_gives_the_papers_widths() -> None:
+    """Table "audit": H/N = 0.01624 and G/N = 0.01107 at N = 28875 after 150 releases at epsilon 4, d_j = 4 or 6."""
+    reg = registration(thresholds=20, grid=True, preset="paper", target_risk=0.3)
+    rng = np.random.default_rng(0)
+    tally = Tally((28875,), (0,), 150, np.cumsum(rng.integers(0, 50, (2, 21)), axis=0))
+    seen = sample(reg, tally)
+    decided = look(reg, seen)
+    bounds = report(reg, seen, decided)
+    assert bounds.sampling_width.round(5).tolist() == [0.01624] * 20
+    assert bounds.privacy_width.round(5)[[14, 16]].tolist() == [0.01107, 0.01107]
+    D = 0.7 * seen.masses.unsupported - 0.3 * seen.masses.supported
+    np.testing.assert_allclose(
+        decided.contrast_upper, D / 28875 + bounds.sampling_width + bounds.privacy_width, atol=2e-9
+    )
+
+
 @given(st.integers(0, 10**6))
 def test_the_contrast_rules_risk_bound_follows_from_its_event(seed: int) -> None:
     """Whenever d <= d_upper and a >= a_lower, the risk is at most the bound reported for it."""

@@ -252,6 +252,7 @@ def test_broken_transcripts_are_not_replayed(stage: Callable[..., Stage]) -> Non
         "opened once": entries[1:],
         "opened twice": [entries[0], *entries],
         "fewer slots than the rule": [*entries[:asked], fewer, *entries[asked + 1 :]],
+        "only fewer slots": [*entries[:asked], fewer],
         "another scale": [*entries[:arrived], swapped, *entries[arrived + 1 :]],
         "a release twice": [*entries[: arrived + 1], entries[arrived]],
         "a release without request": [*entries[:asked], entries[arrived]],

@@ -92,6 +92,15 @@ def test_trials_certify_and_are_right() -> None:
     assert np.median(private.records) > np.median(runs.records)
 
 
+def test_trials_carry_noise() -> None:
+    """Every unit used in every trial: without privacy all trials end alike, with privacy noise tells them apart."""
+    reg = registration(RECORDS, batch=10_000, policy="final")
+    sites = uniform(reg, supports(reg))
+    bare = changed(reg, privacy={"epsilon": math.inf})
+    ends = [len(set(simulate(r, sites, trials=20, seed=1, draw="once").acceptance_lower)) for r in (bare, reg)]
+    assert ends == [1, 20]
+
+
 def test_policy_final_decides_at_the_end() -> None:
     reg = registration(RECORDS, batch=100, policy="final", rounds=5)
     runs = simulate(reg, uniform(reg, supports(reg)), trials=5, seed=0)

@@ -21,7 +21,7 @@ from fedsrc.noise import add_discrete_gaussian
 from fedsrc.records import Units
 from fedsrc.registration import Frozen, Hex, Name, Privacy, Registration
 
-SCALE_STEP = 1024  # noise scales are rounded up to multiples of 1/1024, so that they print exactly
+SCALE_STEP = 1 << 20  # noise scales are rounded up to multiples of 2^-20, exact in every format
 Coordinates = Annotated[tuple[int, ...], Field(strict=False)]
 
 

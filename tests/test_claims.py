@@ -1,0 +1,175 @@
+"""Every claim has an address: paper/claims.toml is checked against the code, the tests, docs/theory.md and the paper.
+
+The paper's text is not part of the repository. Set FEDSRC_PAPER to its .tex file to check its labels as well.
+
+Mutants killed: a function renamed or removed without its claim, a citation dropped from a docstring, a cited function
+missing from the map, a claim doubled, a section of docs/theory.md renamed, a label mistyped.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import pkgutil
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import fedsrc.maths
+
+ROOT = Path(__file__).parent.parent
+CITATION = re.compile(r"\b(Paper|Theory|Source): ")
+PAPER_KINDS = ("eq", "thm", "lem", "prop", "cor", "ass")
+STATUSES = ("planned", "argument")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One entry of the map."""
+
+    id: str
+    where: tuple[str, ...]
+    says: str
+    function: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    deviation: str = ""
+    status: str = ""
+
+    def labels(self, source: str) -> list[str]:
+        """Places in "paper" or in "theory"."""
+        return [place.removeprefix(source).strip() for place in self.where if place.startswith(f"{source} ")]
+
+
+def read_claims() -> list[Claim]:
+    entries = tomllib.loads((ROOT / "paper" / "claims.toml").read_text(encoding="utf-8"))["claim"]
+    return [claim_of(entry) for entry in entries]
+
+
+def claim_of(entry: dict[str, Any]) -> Claim:
+    """One entry; an unknown field is an error."""
+    values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in entry.items()}
+    return Claim(**values)
+
+
+CLAIMS = read_claims()
+IMPLEMENTED = [claim for claim in CLAIMS if not claim.status]
+
+
+def resolve(path: str) -> object:
+    """The object at a dotted path: the longest importable module, then attributes."""
+    parts = path.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[cut:]:
+            found = inspect.getattr_static(found, name)
+        return found
+    raise ModuleNotFoundError(path)
+
+
+def docstring(found: object) -> str:
+    return inspect.getdoc(found) or ""
+
+
+def cites(path: str) -> bool:
+    """Whether a function's docstring, or that of its module, says where it comes from."""
+    module = inspect.getmodule(resolve(path))
+    return bool(CITATION.search(docstring(resolve(path))) or CITATION.search(docstring(module)))
+
+
+def maths_modules() -> list[ModuleType]:
+    names = [info.name for info in pkgutil.iter_modules(fedsrc.maths.__path__, "fedsrc.maths.")]
+    return [importlib.import_module(name) for name in names]
+
+
+def public_maths() -> Iterator[tuple[str, object]]:
+    """Public functions and public methods that a maths module defines, with their dotted paths."""
+    for module in maths_modules():
+        for name, found in vars(module).items():
+            if name.startswith("_") or getattr(found, "__module__", None) != module.__name__:
+                continue
+            yield f"{module.__name__}.{name}", found
+            if inspect.isclass(found):
+                for member, value in vars(found).items():
+                    if not member.startswith("_"):
+                        yield f"{module.__name__}.{name}.{member}", value
+
+
+def test_ids_are_unique() -> None:
+    ids = [claim.id for claim in CLAIMS]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
+def test_entries_are_complete(claim: Claim) -> None:
+    assert claim.says.endswith(".")
+    assert claim.where
+    assert all(place.split(" ")[0] in ("paper", "theory") for place in claim.where)
+    if claim.status:
+        assert claim.status in STATUSES
+        assert not claim.function
+    else:
+        assert claim.function
+        assert claim.test
+
+
+@pytest.mark.parametrize("claim", IMPLEMENTED, ids=lambda claim: claim.id)
+def test_functions_exist_and_cite_their_source(claim: Claim) -> None:
+    for path in (*claim.function, *claim.also):
+        found = resolve(path)
+        assert callable(found) or isinstance(found, property | staticmethod | classmethod), path
+    for path in claim.function:
+        assert not path.startswith("fedsrc.maths.") or cites(path), f"{path} cites neither the paper nor the theory"
+
+
+@pytest.mark.parametrize("claim", IMPLEMENTED, ids=lambda claim: claim.id)
+def test_test_files_exist(claim: Claim) -> None:
+    for name in claim.test:
+        assert name.startswith("tests/test_"), name
+        assert (ROOT / name).is_file(), name
+
+
+def test_every_cited_function_is_in_the_map() -> None:
+    listed = {path for claim in CLAIMS for path in (*claim.function, *claim.also)}
+    cited = {path for path, found in public_maths() if CITATION.search(docstring(found))}
+    assert cited
+    assert not cited - listed
+
+
+def test_theory_sections_exist() -> None:
+    text = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^#{2,3} (.+)$", text, flags=re.MULTILINE)
+    named = {label for claim in CLAIMS for label in claim.labels("theory")}
+    lost = {label for label in named if not any(heading.startswith(label) for heading in headings)}
+    assert not lost
+    unnamed = [heading for heading in headings if not any(heading.startswith(label) for label in named)]
+    assert not unnamed, "a section of docs/theory.md has no claim"
+
+
+def paper_labels() -> set[str]:
+    path = os.environ.get("FEDSRC_PAPER")
+    if not path:
+        pytest.skip("set FEDSRC_PAPER to the paper's .tex file to check its labels; it is not part of the repository")
+    return set(re.findall(r"\\label\{([^}]+)\}", Path(path).read_text(encoding="utf-8")))
+
+
+def test_paper_labels_exist() -> None:
+    labels = paper_labels()
+    named = {label for claim in CLAIMS for label in claim.labels("paper")}
+    assert not named - labels
+
+
+def test_every_result_of_the_paper_has_a_claim() -> None:
+    results = {label for label in paper_labels() if label.split(":")[0] in PAPER_KINDS}
+    named = {label for claim in CLAIMS for label in claim.labels("paper")}
+    assert not results - named
