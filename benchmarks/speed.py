@@ -25,7 +25,7 @@ from fedsrc.maths.basis import Ints
 from fedsrc.records import Floats, Units, units_of
 from fedsrc.register import Choices, development_part, register
 from fedsrc.registration import Betting, Registration
-from fedsrc.release import Request, histogram, make_release, registered_mechanism
+from fedsrc.release import Release, Request, histogram, make_release, registered_mechanism, utc_now
 from fedsrc.tally import masses
 
 THRESHOLDS, GROWTH = 20, (10, 20, 50, 100, 1_000, 10_000)
@@ -84,7 +84,7 @@ def case(thresholds: int) -> Case:
     noise = (discrete_gaussian(rng, rule.scale, exact.shape) for _ in range(RELEASES))
     sums = sum(noise, start=exact)
     request = Request(registration=registration.digest, number=1, round=1, site="a site", slots=SLOTS, scale=rule.scale)
-    seen = Sample(masses(registration, sums, RELEASES), RECORDS, 0, 0.0)
+    seen = Sample(masses(registration, sums, RELEASES), RECORDS, 0.0)
     return Case(registration, sums, seen, request, units.take(np.arange(SLOTS)))
 
 
@@ -104,7 +104,7 @@ def peer(registration: Registration, seen: Sample, log_sum: Callable[[Floats], F
     risk, acceptance = np.ones(m.accepted.size), np.zeros(m.accepted.size)
     for j, (U, S, v) in enumerate(zip(m.unsupported, m.supported, m.noise.uu, strict=True)):
         wealth = log_sum(x * U + y * S - (x * x + y * y) * v / 2.0 + np.log(rungs.p))
-        open_ = np.flatnonzero(~(wealth >= plan.line[j]))
+        open_ = np.flatnonzero(~(wealth >= -math.log(method.risk_budget * plan.weights[j])))
         first = 0 if open_.size == 0 else int(open_[-1]) + 1
         risk[j] = np.append(rungs.r, 1.0)[first]
         base = up * (U + S) + down * (seen.N - U - S) - (up - down) ** 2 * v + bets.theta * seen.N * bets.c
@@ -159,6 +159,11 @@ def verdict(taken: Timing, limit: float) -> str:
     return f"under {limit:g} ms: {'yes' if taken.high < limit else 'no'}"
 
 
+def release(reg: Registration, request: Request, units: Units) -> Release:
+    """Histogram, encoding, noise."""
+    return make_release(reg, request, histogram(reg, units), order="shuffled", time=utc_now())
+
+
 def growth_timings() -> dict[int, list[Timing]]:
     """Decision, all bounds, release and decoding for every number of thresholds."""
     found = {}
@@ -168,7 +173,7 @@ def growth_timings() -> dict[int, list[Timing]]:
         work: list[Callable[[], object]] = [
             partial(look, reg, seen),
             partial(all_bounds, reg, seen),
-            partial(make_release, reg, each.request, each.units),
+            partial(release, reg, each.request, each.units),
             partial(masses, reg, each.sums, RELEASES),
         ]
         found[thresholds] = [timing(one) for one in work]

@@ -12,6 +12,7 @@ from fedsrc.canonical import digest
 from fedsrc.records import Records, Units
 from fedsrc.register import Choices, development_part, register
 from fedsrc.registration import Registration
+from fedsrc.release import Release, Request, histogram, make_release
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -55,6 +56,11 @@ def changed(base: Registration, **sections: dict[str, Any]) -> Registration:
     for section, values in sections.items():
         fields[section] = {**fields[section], **values}
     return Registration.model_validate(fields)
+
+
+def release_of(reg: Registration, request: Request, units: Units) -> Release:
+    """A real release of those units."""
+    return make_release(reg, request, histogram(reg, units), order="shuffled", time="2026-01-02T03:04:05Z")
 
 
 def single_units(score: list[float], loss: list[float]) -> Units:

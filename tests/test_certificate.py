@@ -48,7 +48,7 @@ def test_a_certificate_verifies_and_says_what_was_shown(run: Path) -> None:
     assert body["acceptance_lower"] >= 0.05
     assert body["contrast_upper"] <= 0
     assert sum(site["records"] for site in body["sites"]) == body["records"]
-    assert body["statement"].startswith(f"Of the answers accepted (score >= {body['threshold']:.6g}, at least ")
+    assert body["statement"].startswith(f"Of the answers accepted (score >= {body['threshold']!r}, at least ")
     assert "at most 20% are unsupported; this statement fails with probability at most 5%." in body["statement"]
     assert [row["target_risk"] for row in body["also_certified"]][-1] == 0.5
 

@@ -11,16 +11,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsrc.certify import Look, Sample, down, look, report, sample, up
+from fedsrc.certify import Look, Sample, down, for_target_only, look, report, sample, up
 from fedsrc.maths import betting
 from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import Covariance
 from fedsrc.registration import Registration
 from fedsrc.release import Release, registered_mechanism
-from fedsrc.tally import Masses, Tally, add, empty, implausible, lose, transfer
+from fedsrc.tally import Charge, Masses, add, empty, implausible, lose, transfer
 from tests.helpers import changed, registration, table
 
 SITES = table(600, sites=("a", "b"))
@@ -31,7 +31,7 @@ def exact(reg: Registration, unsupported: list[float], supported: list[float], N
     m = len(reg.thresholds.values)
     U, S = np.asarray(unsupported, dtype=np.float64), np.asarray(supported, dtype=np.float64)
     assert U.size == m
-    return Sample(Masses(U, S, covariance("complementary", np.zeros(m))), N, 0, eta)
+    return Sample(Masses(U, S, U + S, covariance("complementary", np.zeros(m))), N, eta)
 
 
 @given(st.floats(-10, 10))
@@ -84,7 +84,7 @@ def test_decision_equals_the_golden_mathematics() -> None:
     rule = registered_mechanism(reg)
     rng = np.random.default_rng(2)
     sums = rule.basis.encode(rng.integers(0, 200, (2, 5)))
-    tally = Tally((700,), (0,), 4, sums)
+    tally = replace(empty(reg), slots=(700,), releases=4, sums=sums)
     seen = sample(reg, tally)
     v = rule.basis.variance_factor() * (rule.scale / rule.grid) ** 2 * 4
     np.testing.assert_allclose(seen.masses.noise.uu, v, rtol=1e-12)
@@ -100,7 +100,8 @@ def test_eta_and_missing_slots_only_cost() -> None:
     reg = registration(thresholds=3, grid=True)
     base = exact(reg, [60, 20, 5], [700, 600, 400], 1000)
     plain = look(reg, base)
-    for worse in (replace(base, eta=0.02), replace(base, N=1100, missing=100)):
+    charged = base.masses.plus(Charge(np.full(3, 100.0), np.zeros(3), np.zeros(3)))
+    for worse in (replace(base, eta=0.02), replace(base, N=1100, masses=charged)):
         now = look(reg, worse)
         assert (now.risk_upper >= plain.risk_upper).all()
         assert (now.acceptance_lower < plain.acceptance_lower).all()
@@ -111,7 +112,7 @@ def test_transfer_counts_charged_slots_and_drift() -> None:
     reg = registration(SITES, weights={"a": 0.5, "b": 0.5}, drift={"a": 0.1})
     tally = replace(empty(reg), slots=(300, 100))
     assert transfer(reg, tally) == pytest.approx(0.25 + 0.05)
-    assert transfer(reg, lose(tally, 1, 200)) == pytest.approx(0.05)
+    assert transfer(reg, lose(reg, tally, 1, 200, 1)) == pytest.approx(0.05)
     as_calibrated = registration(SITES, drift={"a": 0.1})
     assert transfer(as_calibrated, replace(empty(as_calibrated), slots=(300, 100))) == pytest.approx(0.075)
     assert transfer(reg, empty(reg)) == 1.0
@@ -135,16 +136,16 @@ def test_the_paper_preset_gives_the_papers_widths() -> None:
     """Table "audit": H/N = 0.01624 and G/N = 0.01107 at N = 28875 after 150 releases at epsilon 4, d_j = 4 or 6."""
     reg = registration(thresholds=20, grid=True, preset="paper", target_risk=0.3)
     rng = np.random.default_rng(0)
-    tally = Tally((28875,), (0,), 150, np.cumsum(rng.integers(0, 50, (2, 21)), axis=0))
+    sums = np.cumsum(rng.integers(0, 50, (2, 21)), axis=0)
+    tally = replace(empty(reg), slots=(28875,), releases=150, sums=sums)
     seen = sample(reg, tally)
     decided = look(reg, seen)
     bounds = report(reg, seen, decided)
     assert bounds.sampling_width.round(5).tolist() == [0.01624] * 20
     assert bounds.privacy_width.round(5)[[14, 16]].tolist() == [0.01107, 0.01107]
     D = 0.7 * seen.masses.unsupported - 0.3 * seen.masses.supported
-    np.testing.assert_allclose(
-        decided.contrast_upper, D / 28875 + bounds.sampling_width + bounds.privacy_width, atol=2e-9
-    )
+    widths = bounds.sampling_width + bounds.privacy_width
+    np.testing.assert_allclose(bounds.contrast_upper, D / 28875 + widths, atol=2e-9)
 
 
 @given(st.integers(0, 10**6))
@@ -176,11 +177,14 @@ def test_report_widths_add_up() -> None:
     assert bounds.log_wealth is not None
 
 
-def release_of(reg: Registration, first: list[int], second: list[int], slots: int = 200) -> Release:
+def released(reg: Registration, first: list[int], second: list[int], slots: int = 200) -> Release:
+    """A release with those exact masses."""
     rule = registered_mechanism(reg)
-    values = rule.basis.encode(np.array([first, second]))
-    pair = [tuple(row) for row in values.tolist()]
-    return Release(request="0" * 64, site="local", slots=slots, scale=rule.scale, first=pair[0], second=pair[1])
+    pair = [tuple(row) for row in rule.basis.encode(np.array([first, second])).tolist()]
+    return Release(
+        request="0" * 64, site="local", slots=slots, scale=rule.scale, order="shuffled", time="2026-01-02T03:04:05Z",
+        first=pair[0], second=pair[1],
+    )  # fmt: skip
 
 
 def test_plausibility_limits_are_the_registered_ones() -> None:
@@ -191,29 +195,64 @@ def test_plausibility_limits_are_the_registered_ones() -> None:
     log_term = math.log(3 * m * math.pi**2 * number**2 / (6 * 0.0001))
     low = float(np.sqrt(2 * v * log_term)[2])
     high = float(np.sqrt(4 * v * log_term)[2])
-    assert implausible(reg, release_of(reg, [0, 0, 0, 0], [0, 0, 0, -math.floor(low)]), number) is None
-    assert "negative" in (implausible(reg, release_of(reg, [0, 0, 0, 0], [0, 0, 0, -math.ceil(low)]), number) or "")
-    assert "negative" in (implausible(reg, release_of(reg, [0, 0, 0, -math.ceil(low)], [0, 0, 0, 0]), number) or "")
+    assert implausible(reg, released(reg, [0, 0, 0, 0], [0, 0, 0, -math.floor(low)]), number) is None
+    assert "negative" in (implausible(reg, released(reg, [0, 0, 0, 0], [0, 0, 0, -math.ceil(low)]), number) or "")
+    assert "negative" in (implausible(reg, released(reg, [0, 0, 0, -math.ceil(low)], [0, 0, 0, 0]), number) or "")
     over = 200 + math.floor(high)
-    assert implausible(reg, release_of(reg, [0, 0, 0, over], [0, 0, 0, 0]), number) is None
-    assert "more mass" in (implausible(reg, release_of(reg, [0, 0, 0, over + 1], [0, 0, 0, 0]), number) or "")
+    assert implausible(reg, released(reg, [0, 0, 0, over], [0, 0, 0, 0]), number) is None
+    assert "more mass" in (implausible(reg, released(reg, [0, 0, 0, over + 1], [0, 0, 0, 0]), number) or "")
     paper = registration(thresholds=3, grid=True, preset="paper")
-    assert implausible(paper, release_of(paper, [0, 0, 0, 10**6], [0, 0, 0, 0]), number) is None  # no budget, no check
+    assert implausible(paper, released(paper, [0, 0, 0, 10**6], [0, 0, 0, 0]), number) is None  # no budget, no check
 
 
 def test_the_tally_adds_exactly() -> None:
     reg = registration(SITES, thresholds=3, grid=True)
-    one, other = release_of(reg, [1, 2, 3, 4], [0, 1, 0, 1], 10), release_of(reg, [5, 0, 0, 1], [0, 0, 0, 2], 8)
+    one, other = released(reg, [1, 2, 3, 4], [0, 1, 0, 1], 10), released(reg, [5, 0, 0, 1], [0, 0, 0, 2], 8)
     tally = add(add(empty(reg), 0, one), 1, other)
     assert (tally.slots, tally.releases, tally.total) == ((10, 8), 2, 18)
     assert tally.sums.tolist() == (np.array([one.first, one.second]) + np.array([other.first, other.second])).tolist()
 
 
-def test_adversarial_dropout_is_charged_in_wealth_and_mixture() -> None:
-    reg = changed(registration(SITES, thresholds=3, grid=True), schedule={"dropout": "adversarial"})
-    tally = lose(replace(empty(reg), slots=(500, 500)), 0, 100)
-    seen = sample(reg, tally)
-    assert (seen.N, seen.missing) == (1100, 100)
+@given(st.integers(0, 10**6), st.floats(0.5, 40.0), st.integers(1, 500))
+@settings(deadline=None)
+def test_a_missing_release_is_charged_with_the_worst_that_passes_for_honest(seed: int, epsilon: float, n: int) -> None:
+    """theory (iv), Dropout: whatever plausible release was withheld, folding it would have given no smaller wealth."""
+    base = changed(registration(thresholds=3, grid=True, epsilon=epsilon), schedule={"dropout": "adversarial"})
+    rng = np.random.default_rng(seed)
+    reach = int(3 * registered_mechanism(base).scale / 256) + 2
+    first, second = rng.integers(-reach, n + reach, (2, 4)).tolist()
+    withheld = released(base, first, second, n)
+    if implausible(base, withheld, 5) is not None:
+        return
+    before = add(empty(base), 0, released(base, [0, 300, 200, 100], [0, 20, 10, 5], 700))
+    charged, folded = (sample(base, t) for t in (lose(base, before, 0, n, 5), add(before, 0, withheld)))
+    assert charged.N == folded.N
+    np.testing.assert_array_equal(charged.masses.noise.uu, folded.masses.noise.uu)
+    rungs = betting.ladder(base.certificate.ladder)  # type: ignore[union-attr]
+    wealth = [
+        betting.log_wealth(s.masses.unsupported, s.masses.supported, s.masses.noise, s.N, eta=0.0, rungs=rungs)
+        for s in (charged, folded)
+    ]
+    assert (wealth[0] <= wealth[1] + 1e-9).all()
+    assert (charged.masses.accepted <= folded.masses.accepted + 1e-9).all()
+    assert (look(base, charged).acceptance_lower <= look(base, folded).acceptance_lower + 1e-9).all()
+
+
+def test_charging_content_alone_would_be_invalid_under_noise() -> None:
+    """The mutant "charge n unsupported units and forget the noise": a plausible release can be worse than that."""
+    reg = changed(registration(thresholds=3, grid=True, epsilon=1.0), schedule={"dropout": "adversarial"})
+    n = 5
+    reach = int(math.sqrt(float(sample(reg, replace(empty(reg), releases=1)).masses.noise.ss[0])))
+    withheld = released(reg, [0, 0, 0, -3 * reach], [0, 0, 0, 3 * reach], n)
+    assert implausible(reg, withheld, 1) is None
+    x, y = betting.slopes(0.2, 1.0)
+    assert float(x) * 3 * reach - float(y) * 3 * reach < n * float(x)  # worse than all slots unsupported
+
+
+def test_bounds_for_the_target_alone() -> None:
+    reg = registration(thresholds=3, grid=True)
+    now = Look(np.array([0.13, 0.2, 0.31]), np.ones(3), np.array([True, True, False]))
+    assert for_target_only(reg, now).risk_upper.tolist() == [0.2, 0.2, 1.0]
 
 
 def test_covariance_of_a_statistic() -> None:

@@ -20,9 +20,9 @@ from fedsrc.maths.betting import Covariance
 from fedsrc.noise import add_discrete_gaussian
 from fedsrc.recruit import make_requests
 from fedsrc.registration import Registration
-from fedsrc.release import histogram, make_release, registered_mechanism
+from fedsrc.release import histogram, registered_mechanism
 from fedsrc.tally import add, empty
-from tests.helpers import changed, registration, single_units
+from tests.helpers import changed, registration, release_of, single_units
 
 Floats = NDArray[np.float64]
 ALARM = 1e-7
@@ -86,7 +86,7 @@ def test_released_coordinates_carry_the_registered_scale() -> None:
     rule = registered_mechanism(reg)
     units = single_units([0.2, 0.6, 0.9], [1.0, 0.0, 0.0])
     request = make_requests(reg, [3], number=0, round=1)[0]
-    releases = [make_release(reg, request, units) for _ in range(400)]
+    releases = [release_of(reg, request, units) for _ in range(400)]
     values = np.array([[each.first, each.second] for each in releases], dtype=np.float64)
     exact = rule.basis.encode(histogram(reg, units))
     ratio = ((values - exact) ** 2).mean() / rule.scale**2
@@ -109,7 +109,7 @@ def test_mean_wealth_of_real_releases_at_the_boundary() -> None:
     logs: dict[float, list[Floats]] = {1.0: [], 0.0: [], 2.0: []}
     for _ in range(trials):
         units = single_units(rng.random(4).tolist(), (rng.random(4) < r).astype(float).tolist())
-        tally = add(empty(reg), 0, make_release(reg, request, units))
+        tally = add(empty(reg), 0, release_of(reg, request, units))
         seen = sample(reg, tally).masses
         for factor, log in logs.items():
             V = Covariance(*(factor * v for v in seen.noise))

@@ -112,7 +112,7 @@ SOURCES = "source,site,loss,score\nx,a,1,0.1\ny,a,0,0.2\nx,a,0,0.3\nz,b,1,0.4\nx
 def test_sources_become_units(tmp_path: Path) -> None:
     found = read_records(write(tmp_path / "t.csv", SOURCES))
     assert found.repeats_sources
-    assert most_answers(found) == 3
+    assert most_answers(found, np.ones(5, dtype=bool)) == 3
     units = units_of(found, "a", "source", max_answers=3)
     assert units.ids == ("x", "y")
     assert np.diff(units.start).tolist() == [3, 1]

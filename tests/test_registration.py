@@ -7,6 +7,7 @@ ladder.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,11 +99,13 @@ NONSENSE: dict[str, tuple[str, dict[str, Any], str]] = {
     "weights sum": ("thresholds", {"weights": [0.04] * 20}, "sum to one"),
     "overspent": ("certificate", {"risk_budget": 0.05}, "more than the failure probability"),
     "ladder": ("certificate", {"ladder": [0.3, 0.2]}, "strictly increasing"),
+    "no ladder": ("certificate", {"ladder": []}, "ladder"),
+    "no refusal budget": ("certificate", {"refusal_budget": -1.0}, "refusal_budget"),
     "unknown field": ("schedule", {"speed": 1}, "Extra inputs"),
     "text for number": ("schedule", {"batch": "200"}, "batch"),
     "zero batch": ("schedule", {"batch": 0}, "batch"),
     "answers of a record": ("privacy", {"max_answers": 3}, "max_answers"),
-    "too fine": ("privacy", {"unit": "source", "max_answers": 20, "loss_grid": 1000}, "too fine"),
+    "too fine": ("privacy", {"unit": "source", "max_answers": 12, "loss_grid": 1000}, "too fine"),
 }
 
 
@@ -128,7 +131,7 @@ def test_sites_are_checked() -> None:
 
 
 def test_adversarial_dropout_needs_the_betting_certificate() -> None:
-    with pytest.raises(ValueError, match="betting certificate only"):
+    with pytest.raises(ValueError, match="needs the betting certificate"):
         changed(registration(preset="paper"), schedule={"dropout": "adversarial"})
 
 
@@ -150,7 +153,8 @@ def test_thresholds() -> None:
 def test_development_parts() -> None:
     records = table(1000)
     part = development_part(records, "record", 0.2)
-    assert (part.units, part.table) == (200, records.digest)
+    assert (part.units, part.of) == (200, 1000)
+    assert development_part(table(1000, seed=5), "record", 0.2) == part  # it does not depend on what the table holds
     assert development_part(records, "record", 0.2) == part
     with pytest.raises(FedsrcError, match="too few"):
         development_part(table(3), "record", 0.2)
@@ -158,9 +162,16 @@ def test_development_parts() -> None:
     assert register(Choices(0.2, 4.0, grid=True), records, whole).development is None
 
 
-def test_graded_losses_get_a_grid() -> None:
-    from dataclasses import replace
+def test_nothing_of_the_records_but_thresholds_is_published() -> None:
+    """A public digest of the table would let guesses about one record be tested against it."""
+    records = table(1000)
+    reg = registration(records)
+    assert records.digest not in reg.to_toml()
+    same_scores = replace(records, digest="f" * 64, loss=1 - records.loss)
+    assert registration(same_scores) == reg
 
+
+def test_graded_losses_get_a_grid() -> None:
     records = table(500)
     graded = replace(records, loss=records.loss * 0.5)
     assert registration(records).privacy.loss_grid == 1

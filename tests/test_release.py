@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from fedsrc.maths import privacy
 from fedsrc.records import MISSING_SCORE, Units
 from fedsrc.recruit import make_requests
-from fedsrc.release import grid_losses, histogram, make_release, registered_mechanism, unit_masses
+from fedsrc.release import grid_losses, histogram, registered_mechanism, unit_masses
 from fedsrc.tally import masses
-from tests.helpers import changed, registration, single_units
+from tests.helpers import changed, registration, release_of, single_units
 
 REG = registration(thresholds=3, grid=True, epsilon=float("inf"))  # thresholds 0.25, 0.5, 0.75
 
@@ -31,7 +31,7 @@ def test_a_score_on_a_threshold_is_accepted() -> None:
 def test_suffix_masses_are_the_accepted_ones() -> None:
     units = single_units([0.1, 0.3, 0.6, 0.9, 0.9], [1, 1, 0, 1, 0])
     request = make_requests(REG, [5], number=0, round=1)[0]
-    release = make_release(REG, request, units)
+    release = release_of(REG, request, units)
     seen = masses(REG, np.array([release.first, release.second]), 1)
     assert seen.unsupported.tolist() == [2, 1, 1]
     assert seen.supported.tolist() == [2, 2, 1]
@@ -88,7 +88,7 @@ def test_shape_and_metadata_do_not_depend_on_the_data() -> None:
     request = make_requests(reg, [4], number=0, round=1)[0]
     shapes = set()
     for scores, losses in [([0.0] * 4, [0.0] * 4), ([1.0] * 4, [1.0] * 4), ([0.1, 0.5, 0.9, MISSING_SCORE], [1.0] * 4)]:
-        release = make_release(reg, request, single_units(scores, losses))
+        release = release_of(reg, request, single_units(scores, losses))
         shapes.add((release.site, release.slots, release.scale, len(release.first), len(release.second)))
     assert len(shapes) == 1
 

@@ -8,23 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedsrc.certificate import issue
+from fedsrc.certify import sample
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import LocalCarrier, certify_table
 from fedsrc.keys import Key
 from fedsrc.ledger import Ledger
 from fedsrc.records import Records
 from fedsrc.recruit import make_requests, next_slots
+from fedsrc.register import Choices, development_part, register
 from fedsrc.registration import Registration
 from fedsrc.release import Release, Request
 from fedsrc.replay import Replay
 from fedsrc.run import Answer, begin, parse_release, record, run
-from fedsrc.site import open_sites
+from fedsrc.site import development_rows, note_development, open_sites
 from fedsrc.tally import empty
 from fedsrc.transcript import (
     Absent,
@@ -60,7 +63,7 @@ class Stage:
         begin(self.replay, self.transcript)
         for site in self.sites:
             if site.name not in self.replay.announced:
-                record(self.replay, self.transcript, Announced(site=site.name, units=site.unspent(), order="shuffled"))
+                record(self.replay, self.transcript, Announced(site=site.name, units=site.unspent()))
 
     def play(self, mangle: Mangle = lambda _, data: data) -> Replay:
         carry = LocalCarrier(self.sites)
@@ -212,8 +215,14 @@ def test_an_implausible_release_is_refused(stage: Callable[..., Stage]) -> None:
 
     made = stage(registration(RECORDS, batch=100))
     replay = made.play(mangle)
-    reasons = {e.reason for e in made.transcript.entries if isinstance(e, Absent)}
-    assert reasons == {"it holds more mass than its slots"}
+    refused = [e for e in made.transcript.entries if isinstance(e, Absent)]
+    assert {e.reason for e in refused} == {"it holds more mass than its slots"}
+    assert all(e.release is not None for e in refused)  # kept, so that the refusal can be checked
+    honest = next(e.release for e in made.transcript.entries if isinstance(e, Arrived))
+    place = next(i for i, e in enumerate(made.transcript.entries) if isinstance(e, Arrived))
+    lie = Absent(request=honest.request, refused=True, reason="I did not like it", release=honest)
+    with pytest.raises(FedsrcError, match="should have been accepted"):
+        Replay(made.reg, [*made.transcript.entries[:place], lie])
     assert replay.tally.slots[1] == 0
 
 
@@ -246,7 +255,7 @@ def test_broken_transcripts_are_not_replayed(stage: Callable[..., Stage]) -> Non
     release = entries[arrived]
     assert isinstance(release, Arrived)
     swapped = Arrived(release=release.release.model_copy(update={"scale": 1.0}))
-    later = Closed(round=2, time="2026-01-01T00:00:00Z")
+    later = Closed(round=2)
     lies: dict[str, list[Entry]] = {
         "another registration": [Opened(registration="f" * 64), *entries[1:]],
         "opened once": entries[1:],
@@ -261,7 +270,7 @@ def test_broken_transcripts_are_not_replayed(stage: Callable[..., Stage]) -> Non
         "an end before its time": [*entries[: closed + 1], Ended(reason="rounds used")],
         "a false certificate": [*entries[: closed + 1], Ended(reason="certified")],
         "an entry after the end": [*entries, entries[1]],
-        "an unknown site": [entries[0], Announced(site="nowhere", units=5, order="shuffled")],
+        "an unknown site": [entries[0], Announced(site="nowhere", units=5)],
         "units announced inside a round": [*entries[: asked + 1], entries[1]],
         "an absence of nothing": [*entries[:asked], Absent(request="0" * 64, refused=False, reason="")],
     }
@@ -317,22 +326,18 @@ def test_local_runs_repeat_and_refuse_spent_tables(tmp_path: Path) -> None:
 
 
 def test_the_development_table_does_not_calibrate(tmp_path: Path) -> None:
-    from fedsrc.register import Choices, development_part, register
-
     reg = register(Choices(0.2, 4.0), RECORDS, development_part(RECORDS, "record", 1.0))
+    with closing(Ledger(tmp_path / "l")) as ledger:
+        note_development(reg, RECORDS, ledger)
     with (
         closing(Ledger(tmp_path / "l")) as ledger,
-        pytest.raises(FedsrcError, match="chose the registration's thresholds"),
+        pytest.raises(FedsrcError, match=r"taken in before as 1000 units \(development records\)"),
     ):
         open_sites(reg, RECORDS, ledger)
 
 
 def test_development_units_are_never_released(tmp_path: Path) -> None:
     """Perfectly separable: development units score low, so a single released one would show in bin 0."""
-    from dataclasses import replace
-
-    from fedsrc.site import development_rows
-
     reg = registration(RECORDS, epsilon=float("inf"), policy="final", batch=10_000)
     assert reg.development is not None
     rows = development_rows(RECORDS, reg.development, "record")
@@ -341,9 +346,48 @@ def test_development_units_are_never_released(tmp_path: Path) -> None:
     body = certify_table(reg, marked, tmp_path / "run", tmp_path / "ledger", KEY)
     assert body["records"] == 2400
     replay = Replay(reg, read_transcript(tmp_path / "run" / "transcript.jsonl")[0])
-    from fedsrc.certify import sample
-
     assert sample(reg, replay.tally).masses.accepted.tolist() == pytest.approx([2400.0] * 20)
+
+
+def test_a_changing_mixture_speaks_of_the_target_alone(stage: Callable[..., Stage]) -> None:
+    """Sites that run out at different times change the mixture as calibrated: no claim on other targets then."""
+    uneven = replace(RECORDS, site=np.sort(np.arange(3000) % 7 // 3))
+    for reg, holds in (
+        (registration(uneven, batch=200, policy="final"), False),
+        (registration(uneven, batch=200, policy="final", weights={"a": 0.4, "b": 0.4, "c": 0.2}), True),
+        (registration(uneven, batch=100, policy="final", rounds=2), True),
+    ):
+        made = stage(reg, f"run{holds}{reg.schedule.batch}", uneven)
+        replay = made.play()
+        body = issue(reg, replay, made.transcript.chain)
+        assert body["every_target"] == holds
+        assert bool(body["also_certified"]) == holds
+        assert replay.look is not None
+        if not holds:
+            assert set(replay.look.risk_upper.tolist()) <= {0.2, 1.0}
+
+
+def test_tables_that_break_independence_are_refused_under_a_registration(tmp_path: Path) -> None:
+    repeated = replace(RECORDS, source=np.arange(3000) // 2, source_names=tuple(map(str, range(1500))))
+    with closing(Ledger(tmp_path / "l")) as ledger, pytest.raises(FedsrcError, match="not independent"):
+        open_sites(registration(RECORDS), repeated, ledger)
+    by_source = registration(repeated, unit="source")
+    with closing(Ledger(tmp_path / "m")) as ledger, pytest.raises(FedsrcError, match="more than one site"):
+        open_sites(by_source, repeated, ledger)
+
+
+def test_capacity_is_a_limit(tmp_path: Path) -> None:
+    reg = registration(RECORDS, capacities={"a": 7, "b": 5000})
+    with closing(Ledger(tmp_path / "l")) as ledger:
+        sites = open_sites(reg, RECORDS, ledger)
+        assert sites[0].unspent() == 7
+        first, second = (make_requests(reg, [5, 0, 0], number=n, round=1)[0] for n in (0, 1))
+        sites[0].answer(first)
+        assert sites[0].unspent() == 2
+        with pytest.raises(FedsrcError, match="2 unspent units"):
+            sites[0].answer(second)
+    with pytest.raises(FedsrcError, match="registered capacity"):
+        Replay(reg, [Opened(registration=reg.digest), Announced(site="a", units=8)])
 
 
 def test_unknown_sites_in_the_table_are_refused(tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ from fedsrc import keys
 from fedsrc.canonical import canonical_bytes
 from fedsrc.certify import Bounds, report, sample
 from fedsrc.errors import FedsrcError
-from fedsrc.files import write_whole
-from fedsrc.registration import Betting, Registration, read_text
-from fedsrc.release import registered_mechanism
+from fedsrc.files import read_text, write_whole
+from fedsrc.registration import Betting, Registration
+from fedsrc.release import TIME, registered_mechanism
 from fedsrc.replay import Replay
 from fedsrc.transcript import Chain, Entry, read_transcript
 
@@ -64,7 +64,8 @@ def issue(registration: Registration, replay: Replay, chain: Chain) -> Body:
         "method": registration.certificate.method,
         "privacy": _privacy(registration),
         "thresholds": [] if bounds is None else _table(registration, bounds),
-        "also_certified": [] if bounds is None else _also(registration, bounds),
+        "every_target": replay.every_target,
+        "also_certified": _also(registration, bounds) if bounds is not None and replay.every_target else [],
         "evidence": [asdict(each) for each in replay.trace],
         "assumptions": _assumptions(registration, replay),
         "does_not_say": list(DOES_NOT_SAY),
@@ -85,7 +86,7 @@ def statement(registration: Registration, replay: Replay, bounds: Bounds | None)
     threshold = registration.thresholds.values[choice]
     accepted = _percent(bounds.acceptance_lower[choice], down=True)
     return (
-        f"Of the answers accepted (score >= {threshold:.6g}, at least {accepted} of traffic),"
+        f"Of the answers accepted (score >= {threshold!r}, at least {accepted} of traffic),"
         f" at most {_percent(claim.target_risk)} are unsupported;"
         f" this statement fails with probability at most {_percent(claim.failure_probability)}."
     )
@@ -105,10 +106,16 @@ def write_certificate(folder: Path, body: Body) -> None:
 
 def read_run(folder: Path) -> tuple[Registration, list[Entry], Chain]:
     """The registration and checked transcript of a run folder."""
+    registration = read_registration(folder)
+    entries, chain = read_transcript(folder / TRANSCRIPT)
+    return registration, entries, chain
+
+
+def read_registration(folder: Path) -> Registration:
+    """The registration of a run folder."""
     if not folder.is_dir():
         raise FedsrcError("there is no such run folder", where=str(folder))
-    entries, chain = read_transcript(folder / TRANSCRIPT)
-    return Registration.read(folder / REGISTRATION), entries, chain
+    return Registration.read(folder / REGISTRATION)
 
 
 def verify(folder: Path, *, trusted: tuple[str, ...] = (), now: datetime | None = None) -> Verified:
@@ -127,7 +134,7 @@ def verify(folder: Path, *, trusted: tuple[str, ...] = (), now: datetime | None 
             where=str(folder / CERTIFICATE),
             hint="do not rely on it; ask the issuer for the run folder again",
         )
-    _check_signature(found, trusted, folder)
+    _check_signature(found, trusted, registration.server_key, folder)
     expires = datetime.fromisoformat(expected["expires"]) if expected["expires"] else None
     late = expires is not None and (now or datetime.now(UTC)) > expires
     return Verified(expected, bool(trusted), late)
@@ -144,7 +151,7 @@ def read_certificate(path: Path) -> Body:
     return found
 
 
-def _check_signature(found: Body, trusted: tuple[str, ...], folder: Path) -> None:
+def _check_signature(found: Body, trusted: tuple[str, ...], registered: str | None, folder: Path) -> None:
     where = str(folder / CERTIFICATE)
     key, signature = found.get("key"), found.get("signature")
     if not isinstance(key, str) or not isinstance(signature, str):
@@ -152,6 +159,8 @@ def _check_signature(found: Body, trusted: tuple[str, ...], folder: Path) -> Non
     unsigned = {name: value for name, value in found.items() if name != "signature"}
     if not keys.signed_by(key, signature, canonical_bytes(unsigned)):
         raise FedsrcError("the signature does not fit the certificate", where=where)
+    if registered is not None and key != registered:
+        raise FedsrcError(f"the certificate is signed by {key}, not by the registered server", where=where)
     if trusted and key not in trusted:
         raise FedsrcError(f"the certificate is signed by {key}, which is not trusted", where=where)
 
@@ -216,7 +225,7 @@ def _sites(registration: Registration, replay: Replay) -> list[Body]:
             "name": site.name,
             "records": replay.tally.slots[i],
             "charged": replay.tally.missing[i],
-            "share": _number(replay.tally.slots[i] / replay.tally.arrived) if replay.tally.arrived else 0.0,
+            "share": _number((replay.tally.slots[i] + replay.tally.missing[i]) / max(1, replay.tally.total)),
             "weight": site.weight,
             "drift": site.drift,
         }
@@ -291,7 +300,7 @@ def _grid_note(registration: Registration) -> list[Body]:
 def _expiry(calibrated: str, days: int) -> str:
     if not calibrated:
         return ""
-    moment = datetime.strptime(calibrated, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    moment = datetime.strptime(calibrated, TIME).replace(tzinfo=UTC)
     return (moment + timedelta(days=days)).isoformat()
 
 

@@ -1,13 +1,13 @@
 """The translator: the registration's words into the mathematics' symbols, and bounds back into words.
 
 `look` is what happens after every round: bounds that decide. `report` adds the diagnostics a reader wants to see.
-Numbers are rounded outward to 9 decimals before they are compared, so that another machine's arithmetic gives the
-same decision.
+Bounds give away a margin for floating point and are rounded outward to 9 decimals before they are compared and
+written, so that another machine's last digits do not matter.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -21,17 +21,23 @@ from fedsrc.release import registered_mechanism
 from fedsrc.tally import Masses, Tally, masses, transfer
 
 DECIMALS = 1e9
-FLOAT_ERROR = 1e-9  # subtracted from log-wealth for floating point (theory (ii))
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What a look sees: masses, slots N, slots charged as missing, and eta. Masses may have leading trial axes."""
+    """What a look sees: masses, slots N and eta. Masses may have leading trial axes."""
 
     masses: Masses
     N: int
-    missing: int
     eta: float
+
+    @property
+    def float_error(self) -> float:
+        """Given away for floating point: decoding m suffix sums of N units loses far less than this.
+
+        Theory: (ix).
+        """
+        return 1e-9 + 1e-15 * self.N * int(self.masses.unsupported.shape[-1])
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,6 @@ class BettingPlan:
     target: betting.Ladder
     centres: betting.Centres
     weights: Floats
-    line: Floats
 
 
 @lru_cache(maxsize=64)
@@ -88,14 +93,13 @@ def betting_plan(method: Betting, target_risk: float, min_acceptance: float, wei
         betting.ladder([target_risk], count=b.count, low=b.low, high=b.high),
         betting.centres(min_acceptance, top=c.top, count=c.count, low=c.low, high=c.high),
         w,
-        up(-np.log(method.risk_budget * w)),
     )
 
 
 def sample(registration: Registration, tally: Tally) -> Sample:
     """The sample that a tally holds."""
     seen = masses(registration, tally.sums, tally.releases)
-    return Sample(seen, tally.total, tally.lost, transfer(registration, tally))
+    return Sample(seen.plus(tally.charge), tally.total, transfer(registration, tally))
 
 
 def look(registration: Registration, seen: Sample, before: Look | None = None) -> Look:
@@ -107,6 +111,16 @@ def look(registration: Registration, seen: Sample, before: Look | None = None) -
     if isinstance(method, Betting):
         return _look_betting(registration, method, seen, before if registration.weights is not None else None)
     return _look_stitched(registration, method, seen)
+
+
+def for_target_only(registration: Registration, now: Look) -> Look:
+    """The look without its claim on other targets: where the mixture spoken of changed between looks, the ladder is
+    proved for the registered target alone.
+
+    Theory: (iv), Ladder.
+    """
+    target = registration.claim.target_risk
+    return replace(now, risk_upper=np.where(now.risk_upper <= target, target, 1.0))
 
 
 def report(registration: Registration, seen: Sample, decided: Look) -> Bounds:
@@ -134,16 +148,13 @@ def _plan(registration: Registration, method: Betting) -> BettingPlan:
 
 def _look_betting(registration: Registration, method: Betting, seen: Sample, before: Look | None) -> Look:
     plan, m = _plan(registration, method), seen.masses
-    log_E = betting.log_wealth(
-        m.unsupported, m.supported, m.noise, seen.N, eta=seen.eta, rungs=plan.rungs, missing=seen.missing
-    )
-    rejected = down(log_E - FLOAT_ERROR) >= plan.line[:, None]
-    acceptance = down(
-        betting.a_lower(
-            m.accepted, m.noise.of(1.0, 1.0), seen.N,
-            eta=seen.eta, bets=plan.centres, alpha_a=method.acceptance_budget, w=plan.weights,
-        )
+    log_E = betting.log_wealth(m.unsupported, m.supported, m.noise, seen.N, eta=seen.eta, rungs=plan.rungs)
+    rejected = betting.rejected(down(log_E - seen.float_error), alpha_d=method.risk_budget, w=plan.weights)
+    a = betting.a_lower(
+        m.accepted, m.noise.of(1.0, 1.0), seen.N,
+        eta=seen.eta, bets=plan.centres, alpha_a=method.acceptance_budget, w=plan.weights,
     )  # fmt: skip
+    acceptance = np.maximum(0.0, down(a - seen.float_error))
     if before is not None and before.rejected is not None:
         rejected = rejected | before.rejected
         acceptance = np.maximum(acceptance, before.acceptance_lower)
@@ -176,7 +187,7 @@ def _look_stitched(registration: Registration, method: Stitched, seen: Sample) -
 
 
 def _risk_of_contrast(d: Floats, a: Floats, r: float) -> Floats:
-    """R = r + d/a on the event of Theorem 1: at most r + d_upper / a_lower when d_upper > 0, else r + d_upper."""
+    """R = r + d/a: on the event of Theorem (contrast) at most r + d_upper / a_lower, or r + d_upper if negative."""
     positive = np.where(a > 0, d / np.where(a > 0, a, 1.0), 1.0)
     return np.clip(up(r + np.where(d > 0, positive, d)), 0.0, 1.0)
 
@@ -196,18 +207,16 @@ def _report_betting(registration: Registration, method: Betting, seen: Sample, d
     def upper(noise: Covariance) -> Floats:
         return betting.d_upper(
             m.unsupported, m.supported, noise, seen.N, eta=seen.eta, r_star=r, theta=plan.target.theta[0],
-            p=plan.target.p, alpha_d=method.risk_budget, w=plan.weights, missing=seen.missing,
+            p=plan.target.p, alpha_d=method.risk_budget, w=plan.weights,
         )  # fmt: skip
 
     none = np.zeros_like(m.unsupported)
     with_noise, without = upper(m.noise), upper(Covariance(none, none, none))
     D = (1.0 - r) * m.unsupported - r * m.supported
-    log_E = betting.log_wealth(
-        m.unsupported, m.supported, m.noise, seen.N, eta=seen.eta, rungs=plan.target, missing=seen.missing
-    )
+    log_E = betting.log_wealth(m.unsupported, m.supported, m.noise, seen.N, eta=seen.eta, rungs=plan.target)
     return Bounds(
         up(with_noise), decided.acceptance_lower, decided.risk_upper, decided.certified,
-        without - D / seen.N - seen.eta, with_noise - without, down(log_E[..., 0] - FLOAT_ERROR), seen.eta,
+        without - D / seen.N - seen.eta, with_noise - without, down(log_E[..., 0] - seen.float_error), seen.eta,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -26,14 +26,18 @@ from fedsrc import keys
 from fedsrc.canonical import canonical_bytes
 from fedsrc.certificate import Body, read_run, verify
 from fedsrc.errors import FedsrcError
+from fedsrc.federation.files import Collected, answer_file, collect, start
 from fedsrc.federation.local import certify_table
 from fedsrc.files import write_whole
 from fedsrc.forecast import Forecast, after_abstention, forecasts, from_declared, from_development
+from fedsrc.ledger import Ledger
+from fedsrc.policy import allow, describe_registration, status_words
 from fedsrc.records import Columns, Records, check_unit, read_records
 from fedsrc.register import Choices, development_part, register
 from fedsrc.registration import Registration
 from fedsrc.replay import Replay
 from fedsrc.report.card import card_text
+from fedsrc.site import note_development
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 FilePath = click.Path(path_type=Path, dir_okay=False)
@@ -99,6 +103,32 @@ class PerSite(click.ParamType):
             self.fail(f"{value!r} is not of the form north=0.5,south=0.5", param, ctx)
 
 
+class PerSiteText(click.ParamType):
+    """name=text,name=text"""
+
+    name = "name=text,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, str]:
+        if isinstance(value, dict):
+            return value
+        pairs = [part.partition("=") for part in str(value).split(",")]
+        if not all(name and equals and text for name, equals, text in pairs):
+            self.fail(f"{value!r} is not of the form north=...,south=...", param, ctx)
+        return {name.strip(): text.strip() for name, _, text in pairs}
+
+
+class PerSiteCount(PerSiteText):
+    """name=integer,name=integer"""
+
+    name = "name=count,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if not all(str(each).isdecimal() for each in found.values()):
+            self.fail(f"{value!r} is not of the form north=1200,south=900", param, ctx)
+        return {name: int(each) for name, each in found.items()}
+
+
 class Many(click.ParamType):
     """A comma-separated list of another type."""
 
@@ -136,6 +166,9 @@ CHOICES = [
     click.option("--weights", type=PerSite(), help="Deployment weights of the sites."),
     click.option("--drift", type=PerSite(), help="Declared drift (total variation) of sites."),
     click.option("--validity-days", type=click.IntRange(1), help="[default: 365]"),
+    click.option("--server-key", help="Public key of the server that may ask and sign."),
+    click.option("--site-keys", type=PerSiteText(), help="Public keys of the sites: releases must be signed."),
+    click.option("--capacities", type=PerSiteCount(), help="Most units each site will give."),
 ]
 COLUMNS = [
     click.option(
@@ -154,6 +187,8 @@ TABLE_OPTIONS = [
     ),
 ]
 FORMAT = click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+FRESH = click.option("--fresh", is_flag=True, help="Assert that no unit was in an earlier table (without ids).")
+LEDGER = click.option("--ledger", type=FilePath, help="The site's ledger  [default: beside the records]")
 KEY = click.option("--key", type=FilePath, help="Signing key (PEM), made on first use.")
 
 
@@ -185,10 +220,9 @@ def demo(folder: Path, output: str, key: Path | None) -> None:
     say(demo_data.ABOUT)
     records = read_records(table)
     registration = new_registration(records, {"target_risk": 0.1, "epsilon": 1.0, "batch": 100}, table)
-    body = certified(registration, records, folder / "run", folder / "records.csv.ledger", key, in_order=False)
+    body = certified(registration, records, folder / "run", ledger_of(table), key)
     verify(folder / "run")
-    again = f"fedsrc certify {table} --target 0.05 --epsilon 1 -o {folder / 'run-2'}"
-    finish(body, folder / "run", output, next_command=f"fedsrc verify {folder / 'run'}   (or, on fresh units: {again})")
+    finish(body, folder / "run", output, next_command=f"fedsrc verify {folder / 'run'}")
 
 
 @cli.command("register")
@@ -197,8 +231,11 @@ def demo(folder: Path, output: str, key: Path | None) -> None:
 @click.option("--sites", help="Site names, comma-separated  [default: those of the table]")
 @options(CHOICES)
 @options(TABLE_OPTIONS)
+@LEDGER
 @FORMAT
-def register_command(records: Path, target: Path, sites: str | None, output: str, **settings: Any) -> None:
+def register_command(
+    records: Path, target: Path, sites: str | None, ledger: Path | None, output: str, **settings: Any
+) -> None:
     """Fix everything before calibration: thresholds from labelled development RECORDS, and your choices."""
     table = read_table(records, settings)
     picked = choices_of(settings, table, records)
@@ -208,6 +245,9 @@ def register_command(records: Path, target: Path, sites: str | None, output: str
         raise FedsrcError(
             "exists already", where=str(target), hint="a registration is never changed; choose another -o"
         )
+    if registration.development is not None:
+        with closing(Ledger(ledger or ledger_of(records))) as book:
+            note_development(registration, table, book)
     write_whole(target, registration.to_toml().encode())
     if output == "json":
         emit({"registration": registration.digest, "file": str(target), "thresholds": registration.thresholds.values})
@@ -269,9 +309,11 @@ def forecast_command(
 @click.argument("records", type=FilePath)
 @click.option("--registration", type=FilePath, help="What was registered; without it, part of the table is set apart.")
 @click.option("-o", "--output", "folder", type=FolderPath, default="run", show_default=True)
-@click.option("--ledger", type=FilePath, help="The sites' ledger  [default: beside the records]")
+@LEDGER
 @click.option("--use-all", is_flag=True, help="Use every unit before deciding (policy final).")
 @click.option("--in-order", is_flag=True, help="The table is a stream: use units in its order, not shuffled.")
+@FRESH
+@click.option("--sign-with", type=PerSiteText(), help="Private key files of sites whose keys are registered.")
 @options(CHOICES)
 @options(TABLE_OPTIONS)
 @FORMAT
@@ -283,6 +325,8 @@ def certify(
     ledger: Path | None,
     use_all: bool,
     in_order: bool,
+    fresh: bool,
+    sign_with: dict[str, str] | None,
     output: str,
     key: Path | None,
     **settings: Any,
@@ -299,8 +343,9 @@ def certify(
         registered = Registration.read(registration)
     else:
         registered = new_registration(table, settings, records)
-    place = ledger or records.with_name(records.name + ".ledger")
-    body = certified(registered, table, folder, place, key, in_order=in_order)
+    site_keys = {name: keys.load(Path(path)) for name, path in (sign_with or {}).items()}
+    place = ledger or ledger_of(records)
+    body = certified(registered, table, folder, place, key, in_order=in_order, fresh=fresh, site_keys=site_keys)
     finish(body, folder, output, next_command=f"fedsrc verify {folder}")
 
 
@@ -319,11 +364,118 @@ def verify_command(folder: Path, trust: tuple[str, ...], output: str) -> None:
     finish(found.body, folder, output, next_command=None)
 
 
+@cli.command("keys")
+@click.argument("file", type=FilePath)
+@FORMAT
+def keys_command(file: Path, output: str) -> None:
+    """Make a signing key in FILE if there is none, and show its public part."""
+    public = keys.public_hex(keys.load_or_make(file))
+    if output == "json":
+        emit({"file": str(file), "public": public})
+    else:
+        click.echo(public)
+
+
+@cli.command("allow")
+@click.argument("registration", type=FilePath)
+@click.option("--site", required=True, help="The site's name in the registration.")
+@click.option("--ledger", type=FilePath, required=True, help="The site's ledger, beside its records.")
+@click.option("--max-epsilon", type=Epsilon(), help="Set the most privacy the site will ever spend on a unit.")
+def allow_command(registration: Path, site: str, ledger: Path, max_epsilon: float | None) -> None:
+    """At a site: read what a registration asks, and allow it."""
+    registered = Registration.read(registration)
+    for line in describe_registration(registered, site):
+        click.echo(line)
+    with closing(Ledger(ledger)) as book:
+        allow(book, site, registered, max_epsilon)
+    click.echo(f"Allowed at site {site}. Its ledger is {ledger}.")
+
+
+@cli.command("site-status")
+@click.argument("ledger", type=FilePath)
+def site_status(ledger: Path) -> None:
+    """At a site: what was spent, what is left, what is allowed, in plain words."""
+    with closing(Ledger(ledger, must_exist=True)) as book:
+        for site in book.sites():
+            for line in status_words(book, site):
+                click.echo(line)
+
+
+@cli.command("request")
+@click.argument("registration", type=FilePath)
+@click.option("-o", "--output", "folder", type=FolderPath, default="run", show_default=True)
+@FORMAT
+@KEY
+def request_command(registration: Path, folder: Path, output: str, key: Path | None) -> None:
+    """Start a run by files: write the first requests, to be carried to the sites."""
+    done = start(Registration.read(registration), folder, signing_key(key))
+    report_collected(done, folder, output)
+
+
+@cli.command("release")
+@click.argument("request", type=FilePath)
+@click.argument("records", type=FilePath)
+@click.option("--key", type=FilePath, required=True, help="The site's private key.")
+@click.option("-o", "--output", "target", type=FilePath, help="[default: the request's name with .release.json]")
+@LEDGER
+@FRESH
+@options(TABLE_OPTIONS)
+def release_command(
+    request: Path, records: Path, key: Path, target: Path | None, ledger: Path | None, fresh: bool, **settings: Any
+) -> None:
+    """At a site: answer a request file with a release file. Asked again, it writes the same bytes."""
+    place = target or request.with_name(request.name.removesuffix(".json").removesuffix(".request") + ".release.json")
+    with closing(Ledger(ledger or ledger_of(records), must_exist=True)) as book:
+        data = answer_file(request, lambda: read_table(records, settings), book, keys.load(key), fresh=fresh)
+    write_whole(place, data)
+    click.echo(f"Wrote {place}: carry it to the server.")
+
+
+@cli.command("collect")
+@click.argument("folder", type=FolderPath)
+@click.argument("releases", type=FilePath, nargs=-1)
+@click.option("--close", "without_missing", is_flag=True, help="Close the round without the releases still missing.")
+@FORMAT
+@KEY
+def collect_command(
+    folder: Path, releases: tuple[Path, ...], without_missing: bool, output: str, key: Path | None
+) -> None:
+    """Take in release files; when a round is complete, write the next requests or the certificate."""
+    done = collect(folder, releases, signing_key(key), without_missing=without_missing)
+    report_collected(done, folder, output)
+
+
+def report_collected(done: Collected, folder: Path, output: str) -> NoReturn:
+    """What a step of the files mode came to."""
+    for note in done.notes:
+        say(note)
+    if done.body is not None:
+        finish(done.body, folder, output, next_command=f"fedsrc verify {folder}")
+    if output == "json":
+        emit({"status": "OPEN", "waiting": [str(path) for path in done.waiting]})
+    else:
+        click.echo("Status: OPEN. Requests that wait for a release:")
+        for path in done.waiting:
+            click.echo(f"  {path}")
+        click.echo(f"Next: carry them to their sites, then fedsrc collect {folder} RELEASE...")
+    sys.exit(1)
+
+
+def signing_key(path: Path | None) -> keys.Key:
+    """The server's key: the one named, or its own, made on first use."""
+    return keys.load_or_make(path or Path(click.get_app_dir("fedsrc")) / "server.key")
+
+
+def ledger_of(records: Path) -> Path:
+    """A ledger lies beside its records."""
+    return records.with_name(records.name + ".ledger")
+
+
 def certified(
-    registration: Registration, table: Records, folder: Path, ledger: Path, key: Path | None, *, in_order: bool
+    registration: Registration, table: Records, folder: Path, ledger: Path, key: Path | None, **how: Any
 ) -> Body:
     """Run with progress on the terminal."""
-    signer = keys.load_or_make(key or Path(click.get_app_dir("fedsrc")) / "server.key")
+    signer = signing_key(key)
     with progress() as step:
 
         def watch(replay: Replay) -> None:
@@ -332,7 +484,7 @@ def certified(
                 bound = f"risk at most {now.risk_upper:.3g}" if now.risk_upper < 1 else "no bound yet"
                 step(f"round {now.round}: {now.records:,} records, {bound}")
 
-        return certify_table(registration, table, folder, ledger, signer, in_order=in_order, watch=watch)
+        return certify_table(registration, table, folder, ledger, signer, watch=watch, **how)
 
 
 def new_registration(table: Records, settings: Mapping[str, Any], path: Path) -> Registration:

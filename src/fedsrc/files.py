@@ -1,13 +1,45 @@
-"""Files that are either whole or not there: every write goes to a temporary file, to disk, then into place."""
+"""Files that are either whole or not there, and the five things that can make state durable.
+
+Everything that must survive a crash goes through `write`, `sync`, `move`, `link` and `commit`, so that tests can
+fail or kill the process at every one of them.
+"""
 
 from __future__ import annotations
 
 import os
+import sqlite3
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from fedsrc.errors import FedsrcError
+
+
+def write(file: IO[bytes], data: bytes) -> None:
+    """Hand bytes to the operating system."""
+    file.write(data)
+    file.flush()
+
+
+def sync(handle: int) -> None:
+    """Wait until a file or folder is on disk."""
+    os.fsync(handle)
+
+
+def move(source: Path, target: Path) -> None:
+    """Put a file in another's place, in one step."""
+    source.replace(target)
+
+
+def link(source: Path, target: Path) -> None:
+    """Give a file its name unless the name is taken, in one step."""
+    target.hardlink_to(source)
+
+
+def commit(sql: sqlite3.Connection) -> None:
+    """Make a transaction durable."""
+    sql.execute("COMMIT")
 
 
 def write_whole(path: Path, data: bytes, *, mode: int = 0o644, replace: bool = True) -> None:
@@ -18,11 +50,14 @@ def write_whole(path: Path, data: bytes, *, mode: int = 0o644, replace: bool = T
         temporary = Path(name)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
+                write(file, data)
                 os.fchmod(file.fileno(), mode)
-                os.fsync(file.fileno())
-            _into_place(temporary, path, replace)
+                sync(file.fileno())
+            if replace:
+                move(temporary, path)
+            else:
+                with suppress(FileExistsError):  # another process was first; its file stands
+                    link(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
         sync_folder(path.parent)
@@ -34,7 +69,7 @@ def sync_folder(path: Path) -> None:
     """Make a folder's new entries durable."""
     handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        sync(handle)
     finally:
         os.close(handle)
 
@@ -47,9 +82,19 @@ def unwritable(path: Path, error: OSError) -> FedsrcError:
     )
 
 
-def _into_place(temporary: Path, path: Path, replace: bool) -> None:
-    if replace:
-        temporary.replace(path)
-        return
-    with suppress(FileExistsError):  # another process was first; its file stands
-        path.hardlink_to(temporary)
+def read_bytes(path: Path, limit: int) -> bytes:
+    """A file of at most `limit` bytes."""
+    try:
+        if path.stat().st_size > limit:
+            raise FedsrcError(f"larger than {limit:,} bytes", where=str(path))
+        return path.read_bytes()
+    except OSError as error:
+        raise FedsrcError(error.strerror or str(error), where=str(path)) from error
+
+
+def read_text(path: Path, limit: int) -> str:
+    """A UTF-8 text file of at most `limit` bytes."""
+    try:
+        return read_bytes(path, limit).decode()
+    except UnicodeDecodeError as error:
+        raise FedsrcError("not a UTF-8 text file", where=str(path)) from error

@@ -16,7 +16,7 @@ from fedsrc.audit.population import Support, from_cells, truth, uniform
 from fedsrc.audit.trials import simulate
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.limits import k_inf
-from fedsrc.records import Records, Units, units_of
+from fedsrc.records import Records, Units, unit_count, units_of
 from fedsrc.registration import Betting, Registration
 from fedsrc.replay import Replay
 from fedsrc.site import development_rows
@@ -129,7 +129,7 @@ def from_development(registration: Registration, records: Records) -> list[Suppo
     """
     development, settings = registration.development, registration.privacy
     keep = None
-    if development is not None and development.table == records.digest:
+    if development is not None and development.units < development.of == unit_count(records, settings.unit):
         keep = development_rows(records, development, settings.unit)
     answers = settings.max_answers
     found = {

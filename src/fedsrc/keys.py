@@ -41,7 +41,13 @@ def signed_by(public: str, signature: str, data: bytes) -> bool:
 def load_or_make(path: Path) -> Key:
     """The private key in a PEM file readable by its owner alone; made on first use."""
     if not path.exists():
-        _write_new(path)
+        pem = Key.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        write_whole(path, pem, mode=0o600, replace=False)
+    return load(path)
+
+
+def load(path: Path) -> Key:
+    """The private key in a PEM file."""
     try:
         key = load_pem_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError, TypeError) as error:
@@ -49,8 +55,3 @@ def load_or_make(path: Path) -> Key:
     if not isinstance(key, Ed25519PrivateKey):
         raise FedsrcError("is not an Ed25519 private key", where=str(path))
     return key
-
-
-def _write_new(path: Path) -> None:
-    pem = Key.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    write_whole(path, pem, mode=0o600, replace=False)

@@ -1,4 +1,4 @@
-"""A site's own account, in SQLite: which units are spent, what was released, what privacy that cost.
+"""A site's own account, in SQLite: which units are spent, what was released, what it cost, what is allowed.
 
 One transaction marks the units spent, stores the exact bytes of the release and debits the privacy, before anything
 is sent. Asked again for the same request, the ledger gives the same bytes. Spent is spent for every registration.
@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from fedsrc import files
 from fedsrc.errors import FedsrcError
-from fedsrc.records import Positions, Units, shuffled
+from fedsrc.records import Positions, shuffled
+from fedsrc.registration import Registration
 from fedsrc.release import Request
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS intake (
     number INTEGER PRIMARY KEY, site TEXT NOT NULL, content TEXT NOT NULL, cut TEXT NOT NULL,
-    units INTEGER NOT NULL, seed TEXT NOT NULL, UNIQUE (site, content)
+    units INTEGER NOT NULL, seed TEXT NOT NULL, named INTEGER NOT NULL, UNIQUE (site, content)
 ) STRICT;
 CREATE TABLE IF NOT EXISTS unit (
     site TEXT NOT NULL, id TEXT NOT NULL, intake INTEGER NOT NULL, PRIMARY KEY (site, id)
@@ -31,8 +33,18 @@ CREATE TABLE IF NOT EXISTS spend (
     request TEXT PRIMARY KEY, registration TEXT NOT NULL, intake INTEGER NOT NULL, first INTEGER NOT NULL,
     slots INTEGER NOT NULL, rho REAL NOT NULL, release BLOB NOT NULL, UNIQUE (intake, first)
 ) STRICT;
+CREATE TABLE IF NOT EXISTS allowed (
+    site TEXT NOT NULL, registration TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (site, registration)
+) STRICT;
+CREATE TABLE IF NOT EXISTS policy (site TEXT PRIMARY KEY, max_epsilon REAL NOT NULL) STRICT;
+"""
+FIND_INTAKE = "SELECT number, site, content, cut, units, seed FROM intake WHERE site = ? AND content = ?"
+ACCOUNTS = """
+SELECT number, site, content, cut, units, seed, COALESCE(SUM(slots), 0), COUNT(request), COALESCE(MAX(rho), 0)
+FROM intake LEFT JOIN spend ON spend.intake = intake.number WHERE site = ? GROUP BY number ORDER BY number
 """
 IN_ORDER = "in order"
+VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -53,11 +65,23 @@ class Intake:
         return shuffled(self.units, int(self.seed))
 
 
+@dataclass(frozen=True)
+class Account:
+    """One intake as a person wants to see it."""
+
+    intake: Intake
+    spent: int
+    releases: int
+    largest_rho: float
+
+
 class Ledger:
     """The ledger file. Every method is one transaction."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, must_exist: bool = False) -> None:
         self.path = path
+        if must_exist and not path.is_file():
+            raise FedsrcError("there is no ledger here", where=str(path), hint="`fedsrc allow` starts one")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(path, isolation_level=None, timeout=30)
@@ -65,55 +89,132 @@ class Ledger:
             raise FedsrcError(f"cannot be opened as a ledger: {error}", where=str(path)) from error
         try:
             self._connection.execute("PRAGMA synchronous = FULL")
-            self._connection.executescript(SCHEMA)
-        except sqlite3.Error as error:
+            self._create()
+        except (sqlite3.Error, FedsrcError) as error:
             self._connection.close()
-            raise FedsrcError(f"cannot be opened as a ledger: {error}", where=str(path)) from error
+            what = error.what if isinstance(error, FedsrcError) else error
+            raise FedsrcError(f"cannot be opened as a ledger: {what}", where=str(path)) from error
 
     def close(self) -> None:
         self._connection.close()
 
-    def take_in(self, site: str, content: str, cut: str, units: Units, *, in_order: bool = False) -> Intake:
+    def take_in(
+        self,
+        site: str,
+        content: str,
+        cut: str,
+        units: int,
+        ids: Iterable[str] | None,
+        *,
+        in_order: bool = False,
+        fresh: bool = False,
+    ) -> Intake:
         """Fix a table's unit count and order before its scores or losses are used; the same table again is the same
-        intake, a unit id seen in another table is refused."""
+        intake, a unit id seen in another table is refused. Where ids cannot tell, `fresh` must assert it."""
         with self._transaction() as sql:
-            row = sql.execute("SELECT * FROM intake WHERE site = ? AND content = ?", (site, content)).fetchone()
+            row = sql.execute(FIND_INTAKE, (site, content)).fetchone()
             if row is not None:
                 return self._known(Intake(*row), cut, units, in_order)
+            if not fresh:
+                self._check_comparable(sql, site, ids is not None)
             seed = IN_ORDER if in_order else str(secrets.randbits(63))
             cursor = sql.execute(
-                "INSERT INTO intake (site, content, cut, units, seed) VALUES (?, ?, ?, ?, ?)",
-                (site, content, cut, len(units), seed),
+                "INSERT INTO intake (site, content, cut, units, seed, named) VALUES (?, ?, ?, ?, ?, ?)",
+                (site, content, cut, units, seed, ids is not None),
             )
             number = int(cursor.lastrowid or 0)
-            self._remember(sql, site, number, units)
-            return Intake(number, site, content, cut, len(units), seed)
+            if ids is not None:
+                self._remember(sql, site, number, ids)
+            return Intake(number, site, content, cut, units, seed)
 
     def spent(self, intake: Intake) -> int:
         """How many units of an intake have been released."""
         with self._transaction() as sql:
             return self._spent(sql, intake)
 
-    def answer(self, intake: Intake, request: Request, rho: float, make: Callable[[Positions], bytes]) -> bytes:
-        """The bytes for a request: stored ones if it was answered before, otherwise made now from fresh units."""
+    def given(self, site: str, registration: str) -> int:
+        """How many units a site has released under a registration."""
+        with self._transaction() as sql:
+            return self._given(sql, site, registration)
+
+    def answer(
+        self,
+        intake: Intake,
+        request: Request,
+        rho: float,
+        make: Callable[[Positions], bytes],
+        *,
+        capacity: int | None = None,
+    ) -> bytes:
+        """The bytes for a request: stored ones if it was answered before, otherwise made now from fresh units.
+
+        `make` gets places in the intake's order, the next `slots` of them.
+        """
         with self._transaction() as sql:
             row = sql.execute("SELECT release FROM spend WHERE request = ?", (request.digest,)).fetchone()
             if row is not None:
                 return bytes(row[0])
             first = self._spent(sql, intake)
-            if first + request.slots > intake.units:
-                left = intake.units - first
+            left = intake.units - first
+            if capacity is not None:
+                left = min(left, capacity - self._given(sql, intake.site, request.registration))
+            if request.slots > left:
                 raise FedsrcError(
-                    f"site {intake.site!r} has {left} unspent units and was asked for {request.slots}",
+                    f"site {intake.site!r} has {max(0, left)} unspent units and was asked for {request.slots}",
                     where=str(self.path),
                     hint="a unit is released once in its life; bring new labelled records",
                 )
-            data = make(intake.order()[first : first + request.slots])
+            data = make(np.arange(first, first + request.slots, dtype=np.int64))
             sql.execute(
                 "INSERT INTO spend VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (request.digest, request.registration, intake.number, first, request.slots, rho, data),
             )
         return data
+
+    def allow(self, site: str, registration: Registration) -> None:
+        """Allow releases of a registration at a site."""
+        with self._transaction() as sql:
+            row = (site, registration.digest, registration.to_toml())
+            sql.execute("INSERT OR IGNORE INTO allowed VALUES (?, ?, ?)", row)
+
+    def allowed(self, site: str) -> list[Registration]:
+        """The registrations a site has allowed."""
+        with self._transaction() as sql:
+            rows = sql.execute("SELECT text FROM allowed WHERE site = ? ORDER BY rowid", (site,)).fetchall()
+        return [Registration.from_toml(text, where=str(self.path)) for (text,) in rows]
+
+    def limit(self, site: str, max_epsilon: float) -> None:
+        """Set the largest epsilon that a site will ever allow one of its units."""
+        with self._transaction() as sql:
+            sql.execute("INSERT OR REPLACE INTO policy VALUES (?, ?)", (site, max_epsilon))
+
+    def max_epsilon(self, site: str) -> float | None:
+        """The site's own limit, if it has set one."""
+        with self._transaction() as sql:
+            row = sql.execute("SELECT max_epsilon FROM policy WHERE site = ?", (site,)).fetchone()
+        return None if row is None else float(row[0])
+
+    def sites(self) -> list[str]:
+        """Every site this ledger knows."""
+        query = "SELECT site FROM intake UNION SELECT site FROM allowed UNION SELECT site FROM policy ORDER BY site"
+        with self._transaction() as sql:
+            return [str(row[0]) for row in sql.execute(query)]
+
+    def accounts(self, site: str) -> list[Account]:
+        """A site's intakes with what was spent of each."""
+        with self._transaction() as sql:
+            rows = sql.execute(ACCOUNTS, (site,)).fetchall()
+        return [Account(Intake(*row[:6]), *row[6:]) for row in rows]
+
+    def _create(self) -> None:
+        with self._transaction() as sql:
+            version = int(sql.execute("PRAGMA user_version").fetchone()[0])
+            if version > VERSION:
+                raise FedsrcError("it was written by a newer version of fedsrc")
+            if version < VERSION:
+                for statement in SCHEMA.split(";\n"):
+                    sql.execute(statement)
+                sql.execute(f"PRAGMA user_version = {VERSION}")
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -122,7 +223,7 @@ class Ledger:
             sql.execute("BEGIN IMMEDIATE")
             try:
                 yield sql
-                sql.execute("COMMIT")
+                files.commit(sql)
             except BaseException:
                 if sql.in_transaction:
                     sql.execute("ROLLBACK")
@@ -130,10 +231,10 @@ class Ledger:
         except sqlite3.Error as error:
             raise FedsrcError(f"ledger: {error}; nothing was changed", where=str(self.path)) from error
 
-    def _known(self, intake: Intake, cut: str, units: Units, in_order: bool) -> Intake:
-        if intake.cut != cut or intake.units != len(units):
+    def _known(self, intake: Intake, cut: str, units: int, in_order: bool) -> Intake:
+        if intake.cut != cut or intake.units != units:
             raise FedsrcError(
-                f"this table was taken in before as {intake.units} units ({intake.cut}), now as {len(units)} ({cut})",
+                f"this table was taken in before as {intake.units} units ({intake.cut}), now as {units} ({cut})",
                 where=str(self.path),
                 hint="its units stay as they were first cut; use the same unit, development part and missing rule",
             )
@@ -141,25 +242,33 @@ class Ledger:
             raise FedsrcError("this table was taken in before with another order", where=str(self.path))
         return intake
 
-    def _remember(self, sql: sqlite3.Connection, site: str, number: int, units: Units) -> None:
-        if units.ids is None:
-            return
-        try:
-            sql.executemany("INSERT INTO unit VALUES (?, ?, ?)", ((site, each, number) for each in units.ids))
-        except sqlite3.IntegrityError as error:
+    def _check_comparable(self, sql: sqlite3.Connection, site: str, named: bool) -> None:
+        """Without ids in both tables, nobody can tell whether a unit comes back under another table's digest."""
+        query = "SELECT COUNT(*) FROM intake WHERE site = ? AND (NOT named OR NOT ?)"
+        if sql.execute(query, (site, named)).fetchone()[0]:
             raise FedsrcError(
-                f"site {site!r}: {self._seen(sql, site, number, units)}",
+                f"site {site!r} has taken in another table before, and without ids a unit used twice would not be seen",
                 where=str(self.path),
-                hint="a unit may be used once; leave known units out of a new table",
-            ) from error
+                hint="give both tables an id column, or pass --fresh to assert that no unit was in an earlier table",
+            )
 
-    def _seen(self, sql: sqlite3.Connection, site: str, number: int, units: Units) -> str:
-        query = "SELECT intake FROM unit WHERE site = ? AND id = ?"
-        for each in units.ids or ():
-            row = sql.execute(query, (site, each)).fetchone()
-            if row is not None and row[0] != number:
-                return f"unit {each!r} was taken in before, with another table"
-        return "a unit id is repeated"
+    def _remember(self, sql: sqlite3.Connection, site: str, number: int, ids: Iterable[str]) -> None:
+        for each in ids:
+            try:
+                sql.execute("INSERT INTO unit VALUES (?, ?, ?)", (site, each, number))
+            except sqlite3.IntegrityError as error:
+                raise FedsrcError(
+                    f"site {site!r}: unit {each!r} was taken in before",
+                    where=str(self.path),
+                    hint="a unit may be used once; leave known units out of a new table",
+                ) from error
+
+    def _given(self, sql: sqlite3.Connection, site: str, registration: str) -> int:
+        query = (
+            "SELECT COALESCE(SUM(slots), 0) FROM spend JOIN intake ON intake = number"
+            " WHERE site = ? AND registration = ?"
+        )
+        return int(sql.execute(query, (site, registration)).fetchone()[0])
 
     def _spent(self, sql: sqlite3.Connection, intake: Intake) -> int:
         row = sql.execute("SELECT COALESCE(SUM(slots), 0) FROM spend WHERE intake = ?", (intake.number,)).fetchone()

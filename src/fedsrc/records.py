@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -54,6 +54,15 @@ class Records:
 
     def __len__(self) -> int:
         return self.score.size
+
+    def at(self, site: str) -> Records:
+        """The table as one site's own: without a site column all rows are; with one, all must be."""
+        if self.site_names not in ((LOCAL_SITE,), (site,)):
+            other = next(name for name in self.site_names if name != site)
+            raise FedsrcError(
+                f"the table has rows of site {other!r}", hint=f"give site {site!r} a table of its own rows alone"
+            )
+        return replace(self, site_names=(site,))
 
     @property
     def repeats_sources(self) -> bool:
@@ -142,9 +151,14 @@ def unit_codes(records: Records, unit: Unit) -> Positions:
     return np.arange(len(records), dtype=np.int64) if unit == "record" else _source_codes(records)
 
 
-def most_answers(records: Records) -> int:
-    """The largest number of answers that one source has."""
-    return int(np.bincount(_source_codes(records)).max())
+def most_answers(records: Records, rows: NDArray[np.bool_]) -> int:
+    """The largest number of answers that one source has among those rows."""
+    return int(np.bincount(_source_codes(records)[rows]).max())
+
+
+def unit_count(records: Records, unit: Unit) -> int:
+    """How many units the table holds."""
+    return len(records) if unit == "record" else len(records.source_names)
 
 
 def check_unit(records: Records, unit: Unit | None, where: str) -> Unit:

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from fedsrc.errors import FedsrcError
-from fedsrc.records import Floats, Records, Unit, most_answers, public_seed, unit_codes
+from fedsrc.records import Floats, Records, Unit, most_answers, public_seed, unit_count
 from fedsrc.registration import Betting, Development, Registration, budgets, describe
 from fedsrc.site import development_rows
 
@@ -41,6 +41,9 @@ class Choices:
     weights: Mapping[str, float] | None = None
     drift: Mapping[str, float] | None = None
     validity_days: int = 365
+    server_key: str | None = None
+    site_keys: Mapping[str, str] | None = None
+    capacities: Mapping[str, int] | None = None
     claim: Mapping[str, str] | None = None
 
 
@@ -57,14 +60,14 @@ def grid_thresholds(count: int) -> tuple[float, ...]:
 
 def development_part(records: Records, unit: Unit, share: float) -> Development:
     """A share of the units, chosen by a fixed public seed, whatever the table holds."""
-    units = int(unit_codes(records, unit).max()) + 1
+    units = unit_count(records, unit)
     count = units if share == 1 else int(units * share)
     if count == 0 or (share < 1 and count == units):
         raise FedsrcError(
             f"{units} units are too few to set {share:g} of them apart for the thresholds",
             hint="bring more records, or register from a development table of its own",
         )
-    return Development(table=records.digest, units=count, share=share, seed=public_seed("development part"))
+    return Development(units=count, of=units, seed=public_seed("development part"))
 
 
 def register(
@@ -75,16 +78,16 @@ def register(
     score, loss = records.score[rows], records.loss[rows]
     values = grid_thresholds(choices.thresholds) if choices.grid else quantile_thresholds(score, choices.thresholds)
     names = tuple(sites) if sites else records.site_names
-    unknown = {*(choices.weights or {}), *(choices.drift or {})} - set(names)
+    per_site = (choices.weights, choices.drift, choices.site_keys, choices.capacities)
+    unknown = {name for each in per_site for name in each or {}} - set(names)
     if unknown:
-        raise FedsrcError(
-            f"weight or drift for {min(unknown)!r}, which is not a site", hint=f"sites: {', '.join(names)}"
-        )
+        raise FedsrcError(f"{min(unknown)!r} is not a site", hint=f"sites: {', '.join(names)}")
     answers = choices.max_answers
     if choices.unit == "source" and answers is None:
-        answers = min(most_answers(records), 10)
+        answers = min(most_answers(records, rows), 10)
     binary = bool(np.isin(loss, (0.0, 1.0)).all())
     fields: dict[str, Any] = {
+        "server_key": choices.server_key,
         "claim": {
             "target_risk": choices.target_risk,
             "min_acceptance": choices.min_acceptance,
@@ -113,7 +116,7 @@ def register(
             "policy": choices.policy,
             "dropout": choices.dropout,
         },
-        "development": None if choices.grid and development.share == 1 else development.model_dump(),
+        "development": None if choices.grid and development.units == development.of else development.model_dump(),
     }
     try:
         return Registration.model_validate(fields)
@@ -137,4 +140,10 @@ def _release(preset: Preset) -> dict[str, str]:
 
 def _site(name: str, choices: Choices) -> dict[str, Any]:
     weight = None if choices.weights is None else choices.weights.get(name, 0.0)
-    return {"name": name, "weight": weight, "drift": (choices.drift or {}).get(name, 0.0)}
+    return {
+        "name": name,
+        "weight": weight,
+        "drift": (choices.drift or {}).get(name, 0.0),
+        "key": (choices.site_keys or {}).get(name),
+        "capacity": (choices.capacities or {}).get(name),
+    }

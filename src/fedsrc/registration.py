@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedsrc.canonical import digest
 from fedsrc.errors import FedsrcError
+from fedsrc.files import read_text
 from fedsrc.maths.basis import Adjacency, BasisName, Encoding
 from fedsrc.maths.privacy import Conversion
 
@@ -92,7 +93,7 @@ class Betting(Frozen):
     risk_budget: Probability = 0.045
     acceptance_budget: Probability = 0.0049
     refusal_budget: float = Field(0.0001, ge=0, lt=1)
-    ladder: Numbers = tuple(i / 100 for i in range(1, 51))
+    ladder: Annotated[Numbers, Field(min_length=1, max_length=10_000)] = tuple(i / 100 for i in range(1, 51))
     bets: Bets = Bets()
     centres: CentreBets = CentreBets()
 
@@ -135,7 +136,7 @@ class Privacy(Frozen):
             raise ValueError("epsilon is not a number")
         if self.unit == "record" and self.max_answers != 1:
             raise ValueError("max_answers belongs to unit = 'source'; a record is one answer")
-        if self.mass_grid << self.basis_bits > 1 << 40:
+        if self.mass_grid << self.basis_bits > 1 << 32:
             raise ValueError("loss_grid and max_answers make the masses too fine: lower one of them")
         return self
 
@@ -170,11 +171,14 @@ class Schedule(Frozen):
 
 
 class Development(Frozen):
-    """The table that chose the thresholds: digest, and the share of its units (by a recorded seed) that was used."""
+    """The units that chose the thresholds: so many of so many, by a recorded seed.
 
-    table: Hex
-    units: int = Field(ge=0)
-    share: float = Field(gt=0, le=1)
+    All of them: a table of their own. Some: the calibration table holds them, and they are left out of it. The table's
+    digest is not here: a public digest of private records would let guesses about them be tested.
+    """
+
+    units: int = Field(ge=1)
+    of: int = Field(ge=1)
     seed: int = Field(0, ge=0, lt=1 << 63)
 
 
@@ -182,6 +186,7 @@ class Registration(Frozen):
     """A complete registration. Build one with `register`, read one with `Registration.read`."""
 
     format: Literal[1] = 1
+    server_key: Hex | None = None
     claim: Claim
     thresholds: Thresholds
     certificate: Annotated[Betting | Stitched, Field(discriminator="method")]
@@ -204,8 +209,8 @@ class Registration(Frozen):
             raise ValueError("the certificate's budgets add up to more than the failure probability")
         if isinstance(self.certificate, Betting):
             self._check_ladder(self.certificate.ladder)
-        elif self.schedule.dropout == "adversarial":
-            raise ValueError("dropout = 'adversarial' is charged by the betting certificate only")
+        if self.schedule.dropout == "adversarial" and not self.charges_dropout:
+            raise ValueError("dropout = 'adversarial' needs the betting certificate and a refusal budget")
         return self
 
     def _check_ladder(self, rungs: tuple[float, ...]) -> None:
@@ -213,6 +218,10 @@ class Registration(Frozen):
             raise ValueError("the risk ladder must be strictly increasing inside (0, 1)")
         if self.claim.target_risk not in rungs:
             raise ValueError(f"the target risk {self.claim.target_risk} must be a rung of the ladder")
+
+    @property
+    def charges_dropout(self) -> bool:
+        return isinstance(self.certificate, Betting) and self.certificate.refusal_budget > 0
 
     @cached_property
     def digest(self) -> str:
@@ -259,18 +268,6 @@ def describe(error: ValidationError) -> str:
     message = str(first["msg"]).removeprefix("Value error, ")
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     return f"{field}: {message}{more}" if field else f"{message}{more}"
-
-
-def read_text(path: Path, limit: int) -> str:
-    """A text file of at most `limit` bytes."""
-    try:
-        if path.stat().st_size > limit:
-            raise FedsrcError(f"larger than {limit:,} bytes", where=str(path))
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise FedsrcError(error.strerror or str(error), where=str(path)) from error
-    except UnicodeDecodeError as error:
-        raise FedsrcError("not a UTF-8 text file", where=str(path)) from error
 
 
 def budgets(preset: str, failure_probability: float) -> dict[str, Any]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from fedsrc.canonical import canonical_bytes, digest
+from fedsrc.keys import Key, sign, signed_by
 from fedsrc.maths import privacy
 from fedsrc.maths.basis import Basis, Ints, sensitivity_squared
 from fedsrc.noise import add_discrete_gaussian
@@ -22,6 +24,18 @@ from fedsrc.records import Units
 from fedsrc.registration import Frozen, Hex, Name, Privacy, Registration
 
 SCALE_STEP = 1 << 20  # noise scales are rounded up to multiples of 2^-20, exact in every format
+TIME = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def _real_time(value: str) -> str:
+    if datetime.strptime(value, TIME).strftime(TIME) != value:
+        raise ValueError("not a time")
+    return value
+
+
+Time = Annotated[str, AfterValidator(_real_time)]
+Order = Literal["shuffled", "in order"]
+Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
 Coordinates = Annotated[tuple[int, ...], Field(strict=False)]
 
 
@@ -40,6 +54,24 @@ class Request(Frozen):
         return digest(self.model_dump())
 
 
+class SignedRequest(Frozen):
+    """A request as it travels: signed by the server, so that nobody else can make a site spend its units."""
+
+    request: Request
+    signature: Signature | None = None
+
+    @classmethod
+    def by(cls, request: Request, key: Key) -> SignedRequest:
+        return cls(request=request, signature=sign(key, canonical_bytes(request.model_dump())))
+
+    def to_bytes(self) -> bytes:
+        return canonical_bytes(self.model_dump())
+
+    def signed_by(self, public: str) -> bool:
+        data = canonical_bytes(self.request.model_dump())
+        return self.signature is not None and signed_by(public, self.signature, data)
+
+
 class Release(Frozen):
     """A site's answer to one request: noised integers and public metadata, nothing else."""
 
@@ -47,11 +79,26 @@ class Release(Frozen):
     site: Name
     slots: int = Field(ge=1)
     scale: float = Field(ge=0)
+    order: Order
+    time: Time
     first: Coordinates
     second: Coordinates
+    signature: Signature | None = None
 
     def to_bytes(self) -> bytes:
         return canonical_bytes(self.model_dump())
+
+    def signed_part(self) -> bytes:
+        """What the site's key signs: everything but the signature."""
+        return canonical_bytes(self.model_dump(exclude={"signature"}))
+
+    def signed(self, key: Key | None) -> Release:
+        """The release with the site's signature; without a key, as it is."""
+        return self if key is None else self.model_copy(update={"signature": sign(key, self.signed_part())})
+
+    def signed_by(self, public: str) -> bool:
+        """Whether the key with that public part signed this release."""
+        return self.signature is not None and signed_by(public, self.signature, self.signed_part())
 
 
 @dataclass(frozen=True)
@@ -90,16 +137,23 @@ def registered_mechanism(registration: Registration) -> Mechanism:
     return mechanism(registration.privacy, len(registration.thresholds.values))
 
 
-def make_release(registration: Registration, request: Request, units: Units) -> Release:
-    """Histogram, encode, add noise. `units` are exactly the request's slots."""
+def utc_now() -> str:
+    """The time as releases hold it."""
+    return datetime.now(UTC).strftime(TIME)
+
+
+def make_release(registration: Registration, request: Request, counts: Ints, *, order: Order, time: str) -> Release:
+    """Encode the histogram of exactly the request's slots and add noise."""
     rule = registered_mechanism(registration)
-    exact = rule.basis.encode(histogram(registration, units))
+    exact = rule.basis.encode(counts)
     noisy = add_discrete_gaussian(exact, rule.scale, sensitivity=rule.sensitivity, rho=rule.rho)
     return Release(
         request=request.digest,
         site=request.site,
         slots=request.slots,
         scale=rule.scale,
+        order=order,
+        time=time,
         first=tuple(noisy[0].tolist()),
         second=tuple(noisy[1].tolist()),
     )

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
-from fedsrc.certify import Look, look, sample
+from fedsrc.certify import Look, for_target_only, look, sample
 from fedsrc.errors import FedsrcError
 from fedsrc.recruit import make_requests, next_slots
 from fedsrc.registration import Registration
@@ -45,9 +46,11 @@ class Replay:
         self.due: list[Request] = []  # requests of the current round that are still to be asked
         self.asked: dict[str, Request] = {}  # asked in the current round and not yet answered
         self.answered: list[Release] = []
+        self.history: dict[str, Literal["arrived", "absent", "refused"]] = {}  # how every earlier request ended
         self.refused = 0
         self.absent = 0
         self.look: Look | None = None
+        self.shares: set[tuple[Fraction, ...]] = set()  # the mixtures as calibrated, round by round
         self.trace: list[RoundTrace] = []
         self.time = ""
         self.ended: str | None = None
@@ -65,6 +68,11 @@ class Replay:
     def choice(self) -> int | None:
         """The certified threshold that the rule selects now, if any."""
         return None if self.look is None else self.look.choice()
+
+    @property
+    def every_target(self) -> bool:
+        """Whether bounds hold for every target at once: the mixture spoken of never changed."""
+        return self.registration.weights is not None or len(self.shares) <= 1
 
     def plan(self) -> list[Request]:
         """Requests still to be asked in this round; between rounds, those of the next. From public numbers alone."""
@@ -107,9 +115,21 @@ class Replay:
 
     def check(self, release: Release) -> str | None:
         """Why a release is not acceptable as the answer to an open request, or None."""
+        return self.foreign(release) or self.misshapen(release)
+
+    def foreign(self, release: Release) -> str | None:
+        """Why a release is not the open request's own: anybody could have made it, so it decides nothing."""
         request = self.asked.get(release.request)
         if request is None:
             return "it answers no open request"
+        key = self.registration.site(request.site).key
+        if key is not None and not release.signed_by(key):
+            return f"it is not signed by site {request.site!r}"
+        return None
+
+    def misshapen(self, release: Release) -> str | None:
+        """Why the answer to an open request is refused, or None."""
+        request = self.asked[release.request]
         if (release.site, release.slots, release.scale) != (request.site, request.slots, request.scale):
             return "its site, slots or noise scale differ from the request"
         length = registered_mechanism(self.registration).basis.p
@@ -127,9 +147,11 @@ class Replay:
     def _announce(self, entry: Announced) -> None:
         if entry.site not in self.index or self.in_round:
             raise _broken(f"site {entry.site!r} cannot announce units here")
+        capacity = self.registration.site(entry.site).capacity
+        if capacity is not None and entry.units > capacity:
+            raise _broken(f"site {entry.site!r} announces more than its registered capacity")
         self.left[self.index[entry.site]] = entry.units
         self.announced.add(entry.site)
-        self.orders.add(entry.order)
 
     def _ask(self, request: Request) -> None:
         if self.why_over() is not None:
@@ -148,30 +170,46 @@ class Replay:
         request = self.asked.pop(release.request)
         self.left[self.index[request.site]] -= request.slots
         self.answered.append(release)
+        self.orders.add(release.order)
+        self.history[release.request] = "arrived"
 
     def _miss(self, entry: Absent) -> None:
         if entry.request not in self.asked:
             raise _broken("an absence without an open request")
+        if entry.release is not None and not (entry.refused and self._rightly_refused(entry)):
+            raise _broken("a release was refused that should have been accepted")
         request = self.asked.pop(entry.request)
         site = self.index[request.site]
         self.left[site] -= request.slots
+        self.history[entry.request] = "refused" if entry.refused else "absent"
         self.absent += not entry.refused
         self.refused += entry.refused
         if self.registration.schedule.dropout == "adversarial":
-            self.tally = lose(self.tally, site, request.slots)
+            self.tally = lose(self.registration, self.tally, site, request.slots, request.number)
+
+    def _rightly_refused(self, entry: Absent) -> bool:
+        release = entry.release
+        return release is not None and release.request == entry.request and self.check(release) is not None
 
     def _close(self, entry: Closed) -> None:
         if not self.in_round or entry.round != self.rounds + 1 or self.due or self.asked:
             raise _broken(f"round {entry.round} cannot be closed here")
         for release in sorted(self.answered, key=lambda each: self.index[each.site]):
             self.tally = add(self.tally, self.index[release.site], release)
-        self.answered, self.in_round, self.rounds, self.time = [], False, entry.round, entry.time
+        self.time = max([self.time, *(each.time for each in self.answered)])
+        self.answered, self.in_round, self.rounds = [], False, entry.round
         if self.tally.total == 0:
             return
-        self.look = look(self.registration, sample(self.registration, self.tally), self.look)
+        self._note_shares()
+        now = look(self.registration, sample(self.registration, self.tally), self.look)
+        self.look = now if self.every_target else for_target_only(self.registration, now)
         enough = self.look.acceptance_lower >= self.registration.claim.min_acceptance
         best = self.look.risk_upper[enough].min(initial=1.0)
         self.trace.append(RoundTrace(self.rounds, self.tally.arrived, float(best)))
+
+    def _note_shares(self) -> None:
+        drawn = [a + b for a, b in zip(self.tally.slots, self.tally.missing, strict=True)]
+        self.shares.add(tuple(Fraction(n, self.tally.total) for n in drawn))
 
     def _end(self, entry: Ended) -> None:
         if entry.reason != self.why_over():

@@ -5,8 +5,7 @@ Whoever carries requests to sites and releases back (one process, files, Flower)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from pydantic import ValidationError
@@ -25,16 +24,11 @@ class Carrier(Protocol):
     def __call__(self, requests: Sequence[Request], /) -> Sequence[Answer]: ...
 
 
-def utc_now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def run(
     replay: Replay,
     transcript: Transcript,
     carry: Carrier,
     *,
-    now: Callable[[], str] = utc_now,
     watch: Callable[[Replay], None] = lambda _: None,
 ) -> None:
     """Play rounds until the schedule ends. Started again after a kill, it continues where the transcript stops."""
@@ -43,17 +37,26 @@ def run(
         if reason is not None:
             record(replay, transcript, Ended(reason=reason))
         else:
-            play_round(replay, transcript, carry, now)
+            play_round(replay, transcript, carry)
         watch(replay)
 
 
-def play_round(replay: Replay, transcript: Transcript, carry: Carrier, now: Callable[[], str]) -> None:
+def play_round(replay: Replay, transcript: Transcript, carry: Carrier) -> None:
     """One round: requests are on disk before they are asked, answers before they are acted on."""
+    waiting = ask(replay, transcript)
+    close(replay, transcript, dict(zip((r.digest for r in waiting), carry(waiting), strict=True)))
+
+
+def ask(replay: Replay, transcript: Transcript) -> list[Request]:
+    """Write the round's requests down; returns those that still wait for an answer."""
     record(replay, transcript, *(Asked(request=request) for request in replay.plan()))
-    waiting = list(replay.asked.values())
-    answers = carry(waiting)
-    entries = [_entry(replay, request, answer) for request, answer in zip(waiting, answers, strict=True)]
-    record(replay, transcript, *entries, Closed(round=replay.rounds + 1, time=now()))
+    return list(replay.asked.values())
+
+
+def close(replay: Replay, transcript: Transcript, answers: Mapping[str, Answer]) -> None:
+    """Write the answers to all open requests down, in registered order, and close the round."""
+    entries = [_entry(replay, request, answers[digest]) for digest, request in replay.asked.items()]
+    record(replay, transcript, *entries, Closed(round=replay.rounds + 1))
 
 
 def begin(replay: Replay, transcript: Transcript) -> None:
@@ -74,13 +77,13 @@ def _entry(replay: Replay, request: Request, answer: Answer) -> Entry:
         return Absent(request=request.digest, refused=False, reason=answer[:500])
     try:
         release = parse_release(answer)
-        problem = replay.check(release)
-        if problem is None and release.request != request.digest:
-            problem = "it answers another request"
     except FedsrcError as error:
-        problem = error.what
+        return Absent(request=request.digest, refused=True, reason=error.what)
+    if release.request != request.digest:
+        return Absent(request=request.digest, refused=True, reason="it answers another request")
+    problem = replay.check(release)
     if problem is not None:
-        return Absent(request=request.digest, refused=True, reason=problem[:500])
+        return Absent(request=request.digest, refused=True, reason=problem, release=release)
     return Arrived(release=release)
 
 

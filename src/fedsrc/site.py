@@ -6,101 +6,157 @@ scale that it derives itself from that registration, and for units that are stil
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsrc.errors import FedsrcError
-from fedsrc.ledger import Intake, Ledger
-from fedsrc.records import Positions, Records, Units, shuffled, unit_codes, units_of
+from fedsrc.keys import Key, public_hex
+from fedsrc.ledger import IN_ORDER, Intake, Ledger
+from fedsrc.maths.basis import Ints
+from fedsrc.maths.privacy import admits
+from fedsrc.records import Positions, Records, Unit, Units, check_unit, shuffled, unit_codes, unit_count, units_of
 from fedsrc.registration import Development, Registration
-from fedsrc.release import Request, make_release, registered_mechanism
+from fedsrc.release import Order, Request, histogram, make_release, registered_mechanism, utc_now
+
+DEVELOPMENT = "development records"
 
 
 @dataclass(frozen=True)
-class LocalSite:
-    """One site's units, taken in by its ledger under one registration."""
+class Site:
+    """One site's units behind its ledger, under one registration. `count` makes the histogram of some of them."""
 
     registration: Registration
     name: str
-    units: Units
     ledger: Ledger
     intake: Intake
+    count: Callable[[Positions], Ints]
+    key: Key | None = None
 
     def unspent(self) -> int:
-        """Public: how many slots the site can still fill."""
-        capacity = self.registration.site(self.name).capacity
+        """Public: how many slots the site can still fill under this registration."""
         left = self.intake.units - self.ledger.spent(self.intake)
-        return left if capacity is None else min(left, capacity)
+        capacity = self.registration.site(self.name).capacity
+        if capacity is None:
+            return left
+        return max(0, min(left, capacity - self.ledger.given(self.name, self.registration.digest)))
 
     def answer(self, request: Request) -> bytes:
         """The release for a request, as the exact bytes that the ledger keeps."""
-        self._check(request)
+        check_request(self.registration, self.name, request)
+        check_key(self.registration, self.name, self.key)
         rule = registered_mechanism(self.registration)
+        order: Order = "in order" if self.intake.seed == IN_ORDER else "shuffled"
 
         def make(positions: Positions) -> bytes:
-            return make_release(self.registration, request, self.units.take(positions)).to_bytes()
+            if not admits(0.0, rule.rho, rule.cap):  # a unit is released once, so nothing is spent before
+                raise FedsrcError("the release would cost more privacy than was registered; nothing was released")
+            counts = self.count(positions)
+            release = make_release(self.registration, request, counts, order=order, time=utc_now())
+            return release.signed(self.key).to_bytes()
 
-        return self.ledger.answer(self.intake, request, rule.rho, make)
+        capacity = self.registration.site(self.name).capacity
+        return self.ledger.answer(self.intake, request, rule.rho, make, capacity=capacity)
 
-    def _check(self, request: Request) -> None:
-        if request.registration != self.registration.digest:
-            raise FedsrcError(f"site {self.name!r} refuses a request of another registration")
-        if request.site != self.name:
-            raise FedsrcError(f"site {self.name!r} refuses a request addressed to {request.site!r}")
-        scale = registered_mechanism(self.registration).scale
-        if request.scale != scale:
-            raise FedsrcError(
-                f"site {self.name!r} refuses noise scale {request.scale:g}; the registration fixes {scale:g}"
-            )
+
+def check_request(registration: Registration, name: str, request: Request) -> None:
+    """Refuse a request that is not of this registration, for this site, at the registered noise scale."""
+    if request.registration != registration.digest:
+        raise FedsrcError(f"site {name!r} refuses a request of another registration")
+    if request.site != name:
+        raise FedsrcError(f"site {name!r} refuses a request addressed to {request.site!r}")
+    scale = registered_mechanism(registration).scale
+    if request.scale != scale:
+        raise FedsrcError(f"site {name!r} refuses noise scale {request.scale:g}; the registration fixes {scale:g}")
+
+
+def check_key(registration: Registration, name: str, key: Key | None) -> None:
+    """Refuse to release without the registered key: the units would be spent for nothing."""
+    registered = registration.site(name).key
+    if registered is None:
+        return
+    if key is None or public_hex(key) != registered:
+        raise FedsrcError(
+            f"site {name!r} needs the private key of its registered public key {registered}",
+            hint="pass the site's key file; nothing was released",
+        )
 
 
 def open_sites(
-    registration: Registration, records: Records, ledger: Ledger, *, in_order: bool = False
-) -> list[LocalSite]:
-    """Take the table in at every registered site that has rows in it."""
+    registration: Registration,
+    records: Records,
+    ledger: Ledger,
+    *,
+    in_order: bool = False,
+    fresh: bool = False,
+    keys: Mapping[str, Key] | None = None,
+) -> list[Site]:
+    """Take the table in at every registered site that has rows in it.
+
+    `fresh` asserts that no unit was in a table that the ledger knows, where ids cannot show it.
+    """
     unknown = sorted(set(records.site_names) - {site.name for site in registration.sites})
     if unknown:
         raise FedsrcError(f"site {unknown[0]!r} of the table is not in the registration")
-    settings = registration.privacy
+    check_unit(records, registration.privacy.unit if registration.privacy.unit == "source" else None, "the table")
     keep = calibration_rows(registration, records)
-    cut = _cut(registration, records)
+    names = [site.name for site in registration.sites if site.name in records.site_names]
     sites = []
-    for site in registration.sites:
-        if site.name not in records.site_names:
-            continue
-        units = units_of(records, site.name, settings.unit, max_answers=settings.max_answers, keep=keep)
-        intake = ledger.take_in(site.name, records.digest, cut, units, in_order=in_order)
-        sites.append(LocalSite(registration, site.name, units, ledger, intake))
+    for name in names:
+        units = _units(registration, records, name, keep)
+        everyone = units if keep is None else _units(registration, records, name, None)
+        intake = ledger.take_in(
+            name, records.digest, cut_words(registration), len(units), everyone.ids, in_order=in_order, fresh=fresh
+        )
+        count = partial(_count, registration, units, intake.order())
+        sites.append(Site(registration, name, ledger, intake, count, (keys or {}).get(name)))
     return sites
 
 
-def development_rows(records: Records, development: Development, unit: str) -> NDArray[np.bool_]:
-    """The rows of the development part: a share of the units, chosen by a recorded seed."""
-    codes = unit_codes(records, "source" if unit == "source" else "record")
-    count = int(codes.max()) + 1
+def note_development(registration: Registration, records: Records, ledger: Ledger) -> None:
+    """Write down that a table chose thresholds, so that it cannot calibrate later: its units are not protected."""
+    for name in records.site_names:
+        units = _units(registration, records, name, None)
+        ledger.take_in(name, records.digest, DEVELOPMENT, len(units), units.ids, fresh=True)
+
+
+def _units(registration: Registration, records: Records, name: str, keep: NDArray[np.bool_] | None) -> Units:
+    settings = registration.privacy
+    return units_of(records, name, settings.unit, max_answers=settings.max_answers, keep=keep)
+
+
+def _count(registration: Registration, units: Units, order: Positions, positions: Positions) -> Ints:
+    return histogram(registration, units.take(order[positions]))
+
+
+def development_rows(records: Records, development: Development, unit: Unit) -> NDArray[np.bool_]:
+    """The rows of the development part: so many of the units, chosen by a recorded seed."""
+    count = unit_count(records, unit)
+    if count != development.of:
+        raise FedsrcError(
+            f"the registration set {development.units:,} of {development.of:,} units apart; this table has {count:,}",
+            hint="certify the table that was registered, or register from a development table of its own",
+        )
     chosen = np.zeros(count, dtype=np.bool_)
     chosen[shuffled(count, development.seed)[: development.units]] = True
-    return chosen[codes]
+    return chosen[unit_codes(records, unit)]
 
 
 def calibration_rows(registration: Registration, records: Records) -> NDArray[np.bool_] | None:
-    """Rows that calibrate: all, or those outside the development part when the table is the development table."""
+    """Rows that calibrate: all, or those outside the development part where the table also holds that."""
     development = registration.development
-    if development is None or development.table != records.digest:
+    if development is None or development.units == development.of:
         return None
-    if development.share == 1:
-        raise FedsrcError(
-            "this table chose the registration's thresholds",
-            hint="calibrate on other records; `fedsrc certify` without a registration splits one table for you",
-        )
     return ~development_rows(records, development, registration.privacy.unit)
 
 
-def _cut(registration: Registration, records: Records) -> str:
+def cut_words(registration: Registration) -> str:
+    """How a table is cut into units, in words that the ledger keeps."""
     settings, development = registration.privacy, registration.development
-    words = f"{settings.unit}s" if settings.unit == "record" else f"sources of at most {settings.max_answers} answers"
-    if development is not None and development.table == records.digest:
-        words += f", without {development.units} development units by seed {development.seed}"
+    words = "records" if settings.unit == "record" else f"sources of at most {settings.max_answers} answers"
+    if development is not None and development.units < development.of:
+        words += f", without {development.units} of {development.of} for development by seed {development.seed}"
     return words

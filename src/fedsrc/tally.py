@@ -16,6 +16,15 @@ from fedsrc.release import Mechanism, Release, registered_mechanism
 
 
 @dataclass(frozen=True)
+class Charge:
+    """What releases that never arrived are taken to have held, per threshold: the worst that passes for honest."""
+
+    unsupported: Floats
+    supported: Floats
+    accepted: Floats
+
+
+@dataclass(frozen=True)
 class Tally:
     """Everything the bounds need. Sums are exact integers on the public lattice."""
 
@@ -23,6 +32,7 @@ class Tally:
     missing: tuple[int, ...]
     releases: int
     sums: Ints
+    charge: Charge
 
     @property
     def arrived(self) -> int:
@@ -42,22 +52,28 @@ class Tally:
 
 @dataclass(frozen=True)
 class Masses:
-    """Noised suffix masses per threshold, and the covariance proxy of their noise."""
+    """Noised suffix masses per threshold, and the covariance proxy of the noise on (unsupported, supported)."""
 
     unsupported: Floats
     supported: Floats
+    accepted: Floats
     noise: Covariance
 
-    @property
-    def accepted(self) -> Floats:
-        return self.unsupported + self.supported
+    def plus(self, charge: Charge) -> Masses:
+        """With the charge for missing releases, each mass at its own worst."""
+        return Masses(
+            self.unsupported + charge.unsupported,
+            self.supported + charge.supported,
+            self.accepted + charge.accepted,
+            self.noise,
+        )
 
 
 def empty(registration: Registration) -> Tally:
     """Nothing has arrived."""
     rule = registered_mechanism(registration)
-    none = (0,) * len(registration.sites)
-    return Tally(none, none, 0, np.zeros((2, rule.basis.p), dtype=np.int64))
+    none, nothing = (0,) * len(registration.sites), np.zeros(rule.basis.m)
+    return Tally(none, none, 0, np.zeros((2, rule.basis.p), dtype=np.int64), Charge(nothing, nothing, nothing))
 
 
 def add(tally: Tally, site: int, release: Release) -> Tally:
@@ -66,12 +82,21 @@ def add(tally: Tally, site: int, release: Release) -> Tally:
     return replace(tally, slots=_plus(tally.slots, site, release.slots), releases=tally.releases + 1, sums=sums)
 
 
-def lose(tally: Tally, site: int, slots: int) -> Tally:
-    """Charge a request to that site whose release never arrived (adversarial dropout).
+def lose(registration: Registration, tally: Tally, site: int, slots: int, number: int) -> Tally:
+    """Charge request `number` to that site, whose release never arrived: whatever it held, it was no worse than this.
+
+    Off the refusal event an honest release has masses above -low and accepted mass below slots + high.
 
     Theory: (iv), Dropout.
     """
-    return replace(tally, missing=_plus(tally.missing, site, slots))
+    margin = plausible_margins(registration, number)
+    worst = Charge(
+        tally.charge.unsupported + slots + margin.high + margin.low_supported,
+        tally.charge.supported - margin.low_supported,
+        tally.charge.accepted - margin.low_unsupported - margin.low_supported,
+    )
+    missing = _plus(tally.missing, site, slots)
+    return replace(tally, missing=missing, releases=tally.releases + 1, charge=worst)
 
 
 def masses(registration: Registration, sums: Ints, releases: float) -> Masses:
@@ -80,7 +105,7 @@ def masses(registration: Registration, sums: Ints, releases: float) -> Masses:
     first, second = np.moveaxis(rule.basis.decode(sums.astype(np.float64)) / rule.grid, -2, 0)
     paired = registration.privacy.encoding == "paired"
     noise = covariance(registration.privacy.encoding, suffix_variance(rule) * releases)
-    return Masses(second, first - second if paired else first, noise)
+    return Masses(second, first - second if paired else first, first if paired else first + second, noise)
 
 
 def suffix_variance(rule: Mechanism) -> Floats:
@@ -98,22 +123,38 @@ def transfer(registration: Registration, tally: Tally) -> float:
     return eta(weights, counts, np.asarray([site.drift for site in registration.sites]))
 
 
+@dataclass(frozen=True)
+class Margins:
+    """How far the noise of one honest release may reach, per threshold."""
+
+    low_unsupported: Floats
+    low_supported: Floats
+    high: Floats
+
+
+def plausible_margins(registration: Registration, number: int) -> Margins:
+    """The registered plausibility margins of request `number`.
+
+    Theory: Refusal, sqrt(2 v log(3m/q_s)) with q_s = 6 alpha_f / (pi^2 s^2).
+    """
+    rule, budget = registered_mechanism(registration), registration.certificate.refusal_budget
+    log_term = math.log(3 * rule.basis.m * math.pi**2 * number**2 / (6 * budget))
+    noise = covariance(registration.privacy.encoding, suffix_variance(rule))
+    return Margins(*(np.sqrt(2 * v * log_term) + 1e-9 for v in (noise.uu, noise.ss, noise.of(1.0, 1.0))))
+
+
 def implausible(registration: Registration, release: Release, number: int) -> str | None:
     """Why request number `number`'s release is refused, or None. Honest ones ever are with probability alpha_f.
 
     Theory: Refusal.
     """
-    budget = registration.certificate.refusal_budget
-    if budget == 0:
+    if registration.certificate.refusal_budget == 0:
         return None
     seen = masses(registration, np.asarray([release.first, release.second]), 1)
-    log_term = math.log(3 * len(registration.thresholds.values) * math.pi**2 * number**2 / (6 * budget))
-    low_u = seen.unsupported < -np.sqrt(2 * seen.noise.uu * log_term) - 1e-9
-    low_s = seen.supported < -np.sqrt(2 * seen.noise.ss * log_term) - 1e-9
-    high = seen.accepted > release.slots + np.sqrt(2 * seen.noise.of(1.0, 1.0) * log_term) + 1e-9
-    if low_u.any() or low_s.any():
+    margin = plausible_margins(registration, number)
+    if (seen.unsupported < -margin.low_unsupported).any() or (seen.supported < -margin.low_supported).any():
         return "its masses are more negative than the noise explains"
-    return "it holds more mass than its slots" if high.any() else None
+    return "it holds more mass than its slots" if (seen.accepted > release.slots + margin.high).any() else None
 
 
 def _plus(values: tuple[int, ...], index: int, amount: int) -> tuple[int, ...]:

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import warnings
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError, field_validator
+from pydantic import Field, TypeAdapter, ValidationError
 
+from fedsrc import files
 from fedsrc.canonical import canonical_bytes, digest_bytes
 from fedsrc.errors import FedsrcError
-from fedsrc.files import sync_folder, unwritable
 from fedsrc.registration import Frozen, Hex, Name, describe
 from fedsrc.release import Release, Request
 
 START = "0" * 64
+MAX_BYTES = 4_000_000_000
 
 
 class Opened(Frozen):
@@ -40,7 +39,6 @@ class Announced(Frozen):
     kind: Literal["announced"] = "announced"
     site: Name
     units: int = Field(ge=0)
-    order: Literal["shuffled", "in order"]
 
 
 class Asked(Frozen):
@@ -64,6 +62,7 @@ class Absent(Frozen):
     request: Hex
     refused: bool
     reason: str = Field(max_length=500)
+    release: Release | None = None  # what was refused, when it could be read and was the site's own
 
 
 class Closed(Frozen):
@@ -71,13 +70,6 @@ class Closed(Frozen):
 
     kind: Literal["closed"] = "closed"
     round: int = Field(ge=1)
-    time: str = Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
-
-    @field_validator("time")
-    @classmethod
-    def _real(cls, value: str) -> str:
-        datetime.strptime(value, "%Y-%m-%dT%H:%M:%SZ")
-        return value
 
 
 class Ended(Frozen):
@@ -133,9 +125,9 @@ class Transcript:
             new = not path.exists()
             self._file = path.open("a+b")
             if new:
-                sync_folder(path.parent)
+                files.sync_folder(path.parent)
         except OSError as error:
-            raise unwritable(path, error) from error
+            raise files.unwritable(path, error) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -154,11 +146,10 @@ class Transcript:
             data, chain = chain.line(entry)
             lines.append(data)
         try:
-            self._file.write(b"".join(lines))
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            files.write(self._file, b"".join(lines))
+            files.sync(self._file.fileno())
         except OSError as error:
-            raise unwritable(self.path, error) from error
+            raise files.unwritable(self.path, error) from error
         self.entries.extend(entries)
         self.chain = chain
 
@@ -171,15 +162,12 @@ class Transcript:
         self.entries, self.chain, whole = parse(data, str(self.path))
         if whole < len(data):
             self._file.truncate(whole)
-            os.fsync(self._file.fileno())
+            files.sync(self._file.fileno())
 
 
 def read_transcript(path: Path) -> tuple[list[Entry], Chain]:
     """Read and check a transcript without changing it."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise FedsrcError(error.strerror or str(error), where=str(path)) from error
+    data = files.read_bytes(path, MAX_BYTES)
     entries, chain, _ = parse(data, str(path))
     return entries, chain
 

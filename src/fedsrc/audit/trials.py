@@ -72,7 +72,7 @@ def simulate(
         for _ in range(tally.releases - last.releases):
             noise = noise + discrete_gaussian(rng, rule.scale, noise.shape)
         seen = masses(registration, rule.basis.encode(total) + noise, tally.releases)
-        before = look(registration, Sample(seen, tally.total, 0, transfer(registration, tally)), before)
+        before = look(registration, Sample(seen, tally.total, transfer(registration, tally)), before)
         last = tally
         outcome.rounds_seen += 1
         if not final and outcome.note(before, tally) == trials:

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from fedsrc.certificate import CERTIFICATE, REGISTRATION, TRANSCRIPT, Body, issue, signed, write_certificate
 from fedsrc.errors import FedsrcError
 from fedsrc.files import write_whole
-from fedsrc.keys import Key
-from fedsrc.ledger import IN_ORDER, Ledger
+from fedsrc.keys import Key, public_hex
+from fedsrc.ledger import Ledger
+from fedsrc.policy import allow
 from fedsrc.records import Records
 from fedsrc.registration import Registration
 from fedsrc.release import Request
 from fedsrc.replay import Replay
 from fedsrc.run import Answer, begin, record, run
-from fedsrc.site import LocalSite, open_sites
+from fedsrc.site import Site, open_sites
 from fedsrc.transcript import Announced, Transcript
 
 
 class LocalCarrier:
     """Answers requests from the sites of this process."""
 
-    def __init__(self, sites: Sequence[LocalSite]) -> None:
+    def __init__(self, sites: Sequence[Site]) -> None:
         self._sites = {site.name: site for site in sites}
 
     def __call__(self, requests: Sequence[Request], /) -> list[Answer]:
@@ -38,13 +39,18 @@ def certify_table(
     key: Key,
     *,
     in_order: bool = False,
+    fresh: bool = False,
+    site_keys: Mapping[str, Key] | None = None,
     watch: Callable[[Replay], None] = lambda _: None,
 ) -> Body:
     """Run to a certificate or an abstention. Called again on the same folder it continues; when done, it repeats
     the same certificate."""
     check_folder(folder, registration)
+    check_server_key(registration, key)
     with closing(Ledger(ledger_path)) as ledger:
-        sites = open_sites(registration, records, ledger, in_order=in_order)
+        for name in {site.name for site in registration.sites} & set(records.site_names):
+            allow(ledger, name, registration)
+        sites = open_sites(registration, records, ledger, in_order=in_order, fresh=fresh, keys=site_keys)
         if not (folder / TRANSCRIPT).exists() and not any(site.unspent() for site in sites):
             raise FedsrcError(
                 "every unit of this table has been released before",
@@ -62,6 +68,15 @@ def certify_table(
     return body
 
 
+def check_server_key(registration: Registration, key: Key) -> None:
+    """A registration that names its server's key is run and signed by that key alone."""
+    if registration.server_key is not None and registration.server_key != public_hex(key):
+        raise FedsrcError(
+            f"this registration is run by the server with key {registration.server_key}",
+            hint="pass that key's file with --key",
+        )
+
+
 def check_folder(folder: Path, registration: Registration) -> None:
     """A run folder is new, empty, or of this registration."""
     existing = folder / REGISTRATION
@@ -74,14 +89,10 @@ def check_folder(folder: Path, registration: Registration) -> None:
         raise FedsrcError("holds a run without its registration", where=str(folder))
 
 
-def _announce(replay: Replay, transcript: Transcript, sites: Sequence[LocalSite]) -> None:
+def _announce(replay: Replay, transcript: Transcript, sites: Sequence[Site]) -> None:
     """Each site's public unspent count, once, before it is asked for anything."""
     entries = [
-        Announced(
-            site=site.name,
-            units=site.unspent(),
-            order="in order" if site.intake.seed == IN_ORDER else "shuffled",
-        )
+        Announced(site=site.name, units=site.unspent())
         for site in sites
         if site.name not in replay.announced and replay.ended is None and not replay.in_round
     ]

@@ -153,7 +153,10 @@ def _toeplitz(row: NDArray[Number], x: NDArray[Number]) -> NDArray[Number]:
     if m <= 256:
         lag = np.arange(m)[:, None] - np.arange(m)[None, :]  # of the transposed matrix
         return np.asarray(x @ np.where(lag >= 0, row[np.abs(lag)], 0))
-    n = next_fast_len(2 * m - 1, real=True)  # the rounding error of the transform is far below one half
+    if row.dtype == np.int64 and float(np.abs(row).sum()) * float(np.abs(x).max(initial=0)) > 1 << 40:
+        flat = x.reshape(-1, m)[:, ::-1]  # too large for a transform to round exactly
+        return np.stack([np.convolve(row, each)[:m][::-1] for each in flat]).reshape(x.shape)
+    n = next_fast_len(2 * m - 1, real=True)  # below 2^40 the transform's error is far below one half
     product = irfft(rfft(row, n) * rfft(x[..., ::-1], n, axis=-1), n)[..., :m][..., ::-1]
     return np.asarray(np.rint(product) if row.dtype == np.int64 else product, dtype=row.dtype)
 

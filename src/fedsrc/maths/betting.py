@@ -5,7 +5,6 @@ Notation
     A        U + S, accepted mass
     V        covariance proxy of the noise on (U, S), per threshold
     N        slots so far; eta the mixture-transfer term
-    missing  slots of releases that never arrived and are charged as lost (adversarial dropout)
     r        a target risk; theta a bet; p its prior weight
     w        threshold weights, summing to one
 
@@ -83,19 +82,17 @@ def slopes(r: ArrayLike, theta: ArrayLike) -> tuple[Floats, Floats]:
     return np.log1p(-theta * (1.0 - r)), np.log1p(theta * r)
 
 
-def log_wealth(
-    U: Floats, S: Floats, V: Covariance, N: float, *, eta: float, rungs: Ladder, missing: float = 0
-) -> Floats:
+def log_wealth(U: Floats, S: Floats, V: Covariance, N: float, *, eta: float, rungs: Ladder) -> Floats:
     """log E_{j,t}(r) for every rung: log sum_b p_b exp(L_{j,b,t} - theta_b N eta), shape (..., m, G).
 
-    L = x U + y S - var(x U + y S) / 2; a missing slot costs x.
+    L = x U + y S - var(x U + y S) / 2.
 
-    Theory: (iv), Theorem and Dropout.
+    Theory: (iv), Theorem.
     """
     x, y = slopes(rungs.r[:, None], rungs.theta)
     data = np.stack(np.broadcast_arrays(U, S, V.uu, V.us, V.ss), axis=-1)
     weights = np.stack([x, y, -x * x / 2.0, -x * y, -y * y / 2.0]).reshape(5, -1)
-    constant = np.log(rungs.p) + missing * x - rungs.theta * (N * eta)
+    constant = np.log(rungs.p) - rungs.theta * (N * eta)
     rows = data.reshape(-1, 5)
     blocks = [rows[i : i + BLOCK] @ weights for i in range(0, len(rows), BLOCK)]
     log_E = np.concatenate([_logsumexp(block.reshape(-1, *x.shape) + constant) for block in blocks])
@@ -133,14 +130,13 @@ def d_upper(
     p: Floats,
     alpha_d: float,
     w: Floats,
-    missing: float = 0,
 ) -> Floats:
     """dbar = delta + eta, at most 1 - r_star; delta the root of sum_b p_b exp(L_b + theta_b N delta) = 1/(alpha_d w_j).
 
     Theory: (iv), Theorem. A diagnostic beside the ladder, which decides.
     """
     x, y = slopes(r_star, theta)
-    L = U[..., None] * x + S[..., None] * y + missing * x + np.log(p)
+    L = U[..., None] * x + S[..., None] * y + np.log(p)
     L = L - Covariance(*(np.asarray(v)[..., None] for v in V)).of(x, y) / 2.0
     delta = _root(L, theta * N, -np.log(alpha_d * w))
     return np.minimum(1.0 - r_star, delta + eta)
@@ -148,8 +144,6 @@ def d_upper(
 
 def a_lower(A: Floats, V_A: Floats, N: float, *, eta: float, bets: Centres, alpha_a: float, w: Floats) -> Floats:
     """Lower bound on acceptance: max(0, a - eta), a the root of the mixture over centres and bets.
-
-    Slots that are missing count as not accepted: N holds them, A does not.
 
     Theory: (iv), Acceptance (V_A is the proxy of A, 2 v in a complementary release).
     """

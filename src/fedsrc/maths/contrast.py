@@ -27,7 +27,7 @@ def d_upper(
 ) -> Floats:
     """Upper bound on the contrast d_{Q*,j}, for all thresholds and rounds at once.
 
-    Paper: Theorem 1 (contrast), eq. (dH).
+    Paper: Theorem (contrast), eq. (dH).
     """
     m = D.shape[-1]
     width = H(N, c=2, m=m, alpha=alpha_s) + G(V_D, c=2, m=m, alpha=alpha_n, v0=v0)
@@ -37,7 +37,7 @@ def d_upper(
 def a_lower(A: Floats, N: int, V_A: Floats, *, eta: float, alpha_s: float, alpha_n: float, v0: float) -> Floats:
     """Lower bound on acceptance a_{Q*,j}, on the same event as `d_upper`.
 
-    Paper: Theorem 1 (contrast), eq. (aH).
+    Paper: Theorem (contrast), eq. (aH).
     """
     m = A.shape[-1]
     width = H(N, c=2, m=m, alpha=alpha_s) + G(V_A, c=2, m=m, alpha=alpha_n, v0=v0)

@@ -5,7 +5,7 @@ Notation
     kl       Bernoulli relative entropy
     sigma    noise scale per coordinate; L suffix bins; n records per release
 
-Source: comparators.md, section 16 (and section 3 for the power-1-b form).
+Theory: (viii).
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def isotonic_blocks(p: Floats, e: Floats) -> list[tuple[float, float]]:
 def information_per_release(a: float, R: float, r: float, n: int, *, L: int, sigma: float, one_hot: bool) -> float:
     """Most evidence one noised histogram of n records can carry: min of n a kl and ((n d)^2/L + n d) c / (2 sigma^2).
 
-    c = 1 for the paper's encoding, 2 for the complementary one.
+    c = 1 for the paper's encoding, 2 for the complementary one. Rigorous when the losses that tell the laws apart are
+    spread evenly over the L bins.
     """
     d = abs(a * (R - r))
     exact = n * a * kl(R, r)

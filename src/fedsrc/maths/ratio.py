@@ -29,7 +29,7 @@ def mean_bounds(
 def risk_upper(U_Z: Floats, L_A: Floats, *, eta: float) -> Floats:
     """Upper bound on the selective risk R_{Q*,j}; one (no claim) where acceptance is not shown to exceed eta.
 
-    Paper: Theorem 3 (main), eq. (finalU).
+    Paper: Theorem (main), eq. (finalU).
     """
     denominator = np.where(eta < L_A, L_A - eta, 1.0)
     return np.where(eta < L_A, np.minimum(1.0, (U_Z + eta) / denominator), 1.0)

@@ -32,7 +32,7 @@ def d_upper(
 ) -> Floats:
     """Upper bound on the contrast d_{Q*,j} through Freedman's inequality.
 
-    Paper: Theorem 1 (contrast), eq. (dVA).
+    Paper: Theorem (contrast), eq. (dVA).
     """
     m = D.shape[-1]
     q = q_bar(A, N, V_A, alpha_s=alpha_s, alpha_n=alpha_n, v0=v0)
@@ -43,7 +43,7 @@ def d_upper(
 def a_lower(A: Floats, N: int, V_A: Floats, *, eta: float, alpha_s: float, alpha_n: float, v0: float) -> Floats:
     """Lower bound on acceptance a_{Q*,j}, on the same event as `d_upper`.
 
-    Paper: Theorem 1 (contrast), eq. (aVA).
+    Paper: Theorem (contrast), eq. (aVA).
     """
     m = A.shape[-1]
     width = H(N, c=3, m=m, alpha=alpha_s) + G(V_A, c=3, m=m, alpha=alpha_n, v0=v0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 Body = dict[str, Any]
@@ -28,10 +29,11 @@ def _evidence(body: Body) -> list[str]:
     if not rows:
         return ["Evidence: no release yet"]
     shown = rows if len(rows) <= 8 else [*rows[:3], None, *rows[-4:]]
+    unit = body["privacy"]["unit"]
     lines = ["Evidence by round (smallest risk bound with enough acceptance)"]
     for row in shown:
         lines.append(
-            "  ..." if row is None else f"  round {row['round']:>3}  {row['records']:>8,} records  {_bound(row)}"
+            "  ..." if row is None else f"  round {row['round']:>3}  {row['records']:>8,} {unit}s  {_bound(row)}"
         )
     return lines
 
@@ -44,7 +46,10 @@ def _sites(body: Body) -> list[str]:
     mixture = (
         "mixture as calibrated" if body["mixture"] == "as calibrated" else f"declared weights, eta {body['eta']:.4g}"
     )
-    lines = [f"Records: {body['records']:,} in {body['rounds']} rounds, {body['releases']} releases ({mixture})"]
+    unit = body["privacy"]["unit"]
+    lines = [
+        f"{unit.capitalize()}s: {body['records']:,} in {body['rounds']} rounds, {body['releases']} releases ({mixture})"
+    ]
     for site in body["sites"][:20]:
         weight = "" if site["weight"] is None else f", deployment weight {site['weight']:g}"
         charged = f", {site['charged']:,} charged as missing" if site["charged"] else ""
@@ -62,7 +67,7 @@ def _privacy(body: Body) -> list[str]:
         return ["Privacy: none (epsilon infinite); exact histograms were released"]
     change = "emptied" if p["adjacency"] == "zero-out" else "replaced"
     return [
-        f"Privacy: every {p['unit']} at every site has epsilon {p['epsilon']:g}, delta {p['delta']:g}"
+        f"Privacy: every {p['unit']} that calibrated has epsilon {p['epsilon']:g}, delta {p['delta']:g}"
         " (smaller is more private)",
         f"  one {p['unit']}'s slot {change}; discrete Gaussian noise, scale {p['scale']:g}, zCDP rho {p['rho']:.4g};"
         f" {p['encoding']} release, {p['basis']} basis",
@@ -76,8 +81,8 @@ def _also(body: Body) -> list[str]:
     shown = [row for row in rows if row["target_risk"] != body["target_risk"]]
     picked = {round(row["target_risk"], 2): row for row in shown if round(row["target_risk"] * 100) % 5 == 0}
     lines = [
-        f"  risk at most {row['target_risk']:g}: score >= {row['threshold']:.6g}, acceptance at least"
-        f" {100 * row['acceptance_lower']:.1f}%"
+        f"  risk at most {row['target_risk']:g}: score >= {row['threshold']!r}, acceptance at least"
+        f" {math.floor(1000 * row['acceptance_lower']) / 10}%"
         for row in picked.values()
     ]
     head = "Also shown by the same evidence (the risk bound holds for every target at once)"

@@ -1,0 +1,170 @@
+"""The air-gapped mode: requests and releases are files that people carry. No network at all.
+
+The server writes request files; a site answers one with a release file; the server collects what has arrived. A
+round is folded once all its releases are there (or it is closed without the missing), in registered order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from fedsrc.certificate import REGISTRATION, TRANSCRIPT, Body, issue, read_registration, signed, write_certificate
+from fedsrc.errors import FedsrcError
+from fedsrc.federation.local import check_folder, check_server_key
+from fedsrc.files import read_bytes, write_whole
+from fedsrc.keys import Key
+from fedsrc.ledger import Ledger
+from fedsrc.policy import allowed
+from fedsrc.records import Records
+from fedsrc.registration import Registration, describe
+from fedsrc.release import Release, Request, SignedRequest
+from fedsrc.replay import Replay
+from fedsrc.run import Answer, ask, begin, close, parse_release, record
+from fedsrc.site import check_key, check_request, open_sites
+from fedsrc.transcript import Announced, Ended, Transcript
+
+MAX_BYTES = 20_000_000
+INBOX, REQUESTS = "inbox", "requests"
+
+
+@dataclass
+class Collected:
+    """What a call did: the certificate if the run has ended, the requests that wait, and notes for the user."""
+
+    body: Body | None = None
+    waiting: list[Path] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def start(registration: Registration, folder: Path, key: Key) -> Collected:
+    """Open a run and write the first round's requests. Called again, it writes the same ones."""
+    check_server_key(registration, key)
+    for site in registration.sites:
+        if site.key is None or site.capacity is None:
+            raise FedsrcError(
+                f"site {site.name!r} has no registered key or capacity",
+                hint="each site runs `fedsrc keys` and counts its units; register with --site-keys and --capacities",
+            )
+    if registration.server_key is None:
+        raise FedsrcError("the registration names no server key", hint="register with --server-key")
+    check_folder(folder, registration)
+    write_whole(folder / REGISTRATION, registration.to_toml().encode())
+    return collect(folder, [], key)
+
+
+def collect(folder: Path, files: Iterable[Path], key: Key, *, without_missing: bool = False) -> Collected:
+    """Take release files in, fold what is complete, and write the next requests or the certificate.
+
+    A file that is not the open request's own release is an error and changes nothing.
+    """
+    registration = read_registration(folder)
+    check_server_key(registration, key)
+    with closing(Transcript(folder / TRANSCRIPT)) as transcript:
+        replay = Replay(registration, transcript.entries)
+        _open_run(replay, transcript)
+        outcome = Collected()
+        for path, release, data in _check_all(replay, files, outcome):
+            write_whole(folder / INBOX / _name(replay.asked[release.request], "release"), data)
+            outcome.notes.append(f"{path}: taken in")
+        _fold(replay, transcript, folder, without_missing)
+        outcome.waiting = _write_requests(replay, folder, key)
+        if replay.ended is not None:
+            outcome.body = signed(issue(registration, replay, transcript.chain), key)
+            write_certificate(folder, outcome.body)
+    return outcome
+
+
+def answer_file(path: Path, read: Callable[[], Records], ledger: Ledger, key: Key, *, fresh: bool = False) -> bytes:
+    """At a site: the release for a request file, under a registration the site has allowed.
+
+    Records are read only once the request has passed every check.
+    """
+    order = read_request(path)
+    request = order.request
+    registration = allowed(ledger, request.site, request.registration)
+    if registration.server_key is None or not order.signed_by(registration.server_key):
+        raise FedsrcError("the request is not signed by the registered server", where=str(path))
+    check_request(registration, request.site, request)
+    check_key(registration, request.site, key)
+    records = read().at(request.site)
+    sites = open_sites(registration, records, ledger, fresh=fresh, keys={request.site: key})
+    return sites[0].answer(request)
+
+
+def read_request(path: Path) -> SignedRequest:
+    """A request file, in canonical form or refused."""
+    data = read_bytes(path, MAX_BYTES)
+    try:
+        order = SignedRequest.model_validate_json(data)
+    except ValidationError as error:
+        raise FedsrcError(f"is not a request: {describe(error)}", where=str(path)) from error
+    if order.to_bytes() != data:
+        raise FedsrcError("is not a request in canonical form", where=str(path))
+    return order
+
+
+def _open_run(replay: Replay, transcript: Transcript) -> None:
+    begin(replay, transcript)
+    if not replay.announced:
+        sites = replay.registration.sites
+        record(replay, transcript, *(Announced(site=site.name, units=site.capacity or 0) for site in sites))
+
+
+def _check_all(replay: Replay, files: Iterable[Path], outcome: Collected) -> list[tuple[Path, Release, bytes]]:
+    """Check every file before anything changes."""
+    good = []
+    for path in files:
+        data = read_bytes(path, MAX_BYTES)
+        try:
+            release = parse_release(data)
+        except FedsrcError as error:
+            raise FedsrcError(f"refused: {error.what}", where=str(path)) from error
+        earlier = replay.history.get(release.request)
+        if earlier is not None:
+            outcome.notes.append(f"{path}: its round is closed ({earlier}); left as it is")
+            continue
+        problem = replay.foreign(release)
+        if problem is not None:
+            raise FedsrcError(f"refused: {problem}", where=str(path), hint="nothing was changed")
+        good.append((path, release, data))
+    return good
+
+
+def _fold(replay: Replay, transcript: Transcript, folder: Path, without_missing: bool) -> None:
+    """Close the open round if it can be, then ask the next one or end."""
+    if replay.ended is not None:
+        return
+    if replay.in_round and not replay.due:
+        answers = {digest: _answer(folder, request) for digest, request in replay.asked.items()}
+        if without_missing or all(isinstance(each, bytes) for each in answers.values()):
+            close(replay, transcript, answers)
+    reason = replay.why_over()
+    if reason is not None:
+        record(replay, transcript, Ended(reason=reason))
+    elif replay.due or not replay.in_round:
+        ask(replay, transcript)
+
+
+def _answer(folder: Path, request: Request) -> Answer:
+    path = folder / INBOX / _name(request, "release")
+    return path.read_bytes() if path.exists() else "no release arrived before the round was closed"
+
+
+def _write_requests(replay: Replay, folder: Path, key: Key) -> list[Path]:
+    """Files for the requests that wait for a release."""
+    waiting = []
+    for request in replay.asked.values():
+        path = folder / REQUESTS / _name(request, "request")
+        write_whole(path, SignedRequest.by(request, key).to_bytes())
+        if not (folder / INBOX / _name(request, "release")).exists():
+            waiting.append(path)
+    return waiting
+
+
+def _name(request: Request, kind: str) -> str:
+    return f"round-{request.round:04d}-{request.number:06d}.{kind}.json"

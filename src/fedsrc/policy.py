@@ -1,0 +1,97 @@
+"""A site's own policy: which registrations it has allowed, and the most privacy it will ever spend on a unit."""
+
+from __future__ import annotations
+
+import math
+
+from fedsrc.errors import FedsrcError
+from fedsrc.ledger import Account, Ledger
+from fedsrc.maths.privacy import epsilon_tight
+from fedsrc.registration import Registration
+from fedsrc.release import registered_mechanism
+
+DELTA = 1e-6  # the site converts to epsilon at its own delta, whatever the registration says
+
+
+def cost(registration: Registration) -> float:
+    """Epsilon of one release at the site's own delta: the registration's word is not taken for it."""
+    return epsilon_tight(registered_mechanism(registration).rho, DELTA)
+
+
+def allow(ledger: Ledger, site: str, registration: Registration, max_epsilon: float | None = None) -> None:
+    """Allow a registration at a site, within the site's limit; `max_epsilon` sets the limit."""
+    registration.site(site)
+    if max_epsilon is not None:
+        ledger.limit(site, max_epsilon)
+    check_limit(ledger, site, registration)
+    ledger.allow(site, registration)
+
+
+def check_limit(ledger: Ledger, site: str, registration: Registration) -> None:
+    """Refuse a registration that costs more than the site's limit."""
+    limit, price = ledger.max_epsilon(site), cost(registration)
+    if limit is not None and not price <= limit:
+        raise FedsrcError(
+            f"site {site!r} allows epsilon {limit:g} at most; this registration costs {price:.4g} at delta {DELTA:g}",
+            where=str(ledger.path),
+            hint="the site alone can raise its limit, with `fedsrc allow --max-epsilon`",
+        )
+
+
+def allowed(ledger: Ledger, site: str, digest: str) -> Registration:
+    """The allowed registration of that digest; anything else is refused."""
+    for registration in ledger.allowed(site):
+        if registration.digest == digest:
+            check_limit(ledger, site, registration)
+            return registration
+    raise FedsrcError(
+        f"site {site!r} has not allowed registration {digest}",
+        where=str(ledger.path),
+        hint="read the registration, then `fedsrc allow registration.toml` if the site agrees",
+    )
+
+
+def describe_registration(registration: Registration, site: str) -> list[str]:
+    """What a registration asks of a site, in plain words."""
+    claim, privacy, rule = registration.claim, registration.privacy, registered_mechanism(registration)
+    place = registration.site(site)
+    noise = (
+        "no noise at all" if not privacy.private else f"noise of scale {rule.scale / rule.grid / rule.basis.unit:.4g}"
+    )
+    capacity = "as many as it has" if place.capacity is None else f"at most {place.capacity:,}"
+    return [
+        f"Registration {registration.digest}",
+        f"  wants to show that at most {100 * claim.target_risk:g}% of accepted answers are unsupported ({claim.loss})",
+        f"  asks for noised totals of {registration.schedule.batch:,} {privacy.unit}s at a time, {capacity}",
+        f"  each {privacy.unit} once, with {noise}; epsilon {privacy.epsilon:g} at delta {privacy.delta:g}",
+        f"  server key {registration.server_key or 'none'}; this site's key {place.key or 'none'}",
+    ]
+
+
+def status_words(ledger: Ledger, site: str) -> list[str]:
+    """A site's account and policy, in plain words."""
+    limit = ledger.max_epsilon(site)
+    lines = [f"Site {site}"]
+    lines.append("  no limit on epsilon is set" if limit is None else f"  allows epsilon {limit:g} at most, per unit")
+    for account in ledger.accounts(site):
+        lines += _account(account)
+    registrations = ledger.allowed(site)
+    lines.append(f"  allowed registrations: {len(registrations) or 'none'}")
+    for each in registrations:
+        given = ledger.given(site, each.digest)
+        lines.append(f"    {each.digest}: target {each.claim.target_risk:g}, {given:,} {each.privacy.unit}s released")
+    if len(registrations) > 1:
+        lines.append("    each has its own failure probability; over several they add up")
+    return lines
+
+
+def _account(account: Account) -> list[str]:
+    intake = account.intake
+    left = intake.units - account.spent
+    order = "in the table's order" if intake.seed == "in order" else "shuffled"
+    words = [f"  table {intake.content[:16]}...: {intake.units:,} units ({intake.cut}), {order}"]
+    if not account.releases:
+        return [*words, f"    nothing released, {left:,} units left"]
+    price = epsilon_tight(account.largest_rho, DELTA)
+    spent = "without noise" if math.isinf(price) else f"epsilon {price:.4g} at delta {DELTA:g} each"
+    return [*words, f"    {account.spent:,} spent in {account.releases} releases ({spent}), {left:,} left"]
