@@ -15,7 +15,7 @@ import pytest
 
 from fedsrc.errors import FedsrcError
 from fedsrc.ledger import Ledger
-from fedsrc.records import Positions, Units
+from fedsrc.records import Units
 from fedsrc.release import Request
 
 UNITS = Units(np.arange(11), np.linspace(0, 1, 10), np.zeros(10), tuple("abcdefghij"))
@@ -32,8 +32,8 @@ class Maker:
     def __init__(self) -> None:
         self.seen: list[list[int]] = []
 
-    def __call__(self, positions: Positions) -> bytes:
-        self.seen.append(positions.tolist())
+    def __call__(self, first: int, slots: int) -> bytes:
+        self.seen.append(list(range(first, first + slots)))
         return f"release {len(self.seen)}".encode()
 
 
@@ -72,7 +72,7 @@ def test_the_same_request_gives_the_same_bytes_for_ever(tmp_path: Path) -> None:
 def test_a_failure_while_releasing_spends_nothing(ledger: Ledger) -> None:
     intake = ledger.take_in("s", "t", "records", 10, UNITS.ids)
 
-    def fail(_: Positions) -> bytes:
+    def fail(first: int, slots: int) -> bytes:
         raise RuntimeError("no noise today")
 
     with pytest.raises(RuntimeError):

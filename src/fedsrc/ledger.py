@@ -142,13 +142,13 @@ class Ledger:
         intake: Intake,
         request: Request,
         rho: float,
-        make: Callable[[Positions], bytes],
+        make: Callable[[int, int], bytes],
         *,
         capacity: int | None = None,
     ) -> bytes:
         """The bytes for a request: stored ones if it was answered before, otherwise made now from fresh units.
 
-        `make` gets places in the intake's order, the next `slots` of them.
+        `make` gets the first place in the intake's order and the number of places.
         """
         with self._transaction() as sql:
             row = sql.execute("SELECT release FROM spend WHERE request = ?", (request.digest,)).fetchone()
@@ -164,7 +164,7 @@ class Ledger:
                     where=str(self.path),
                     hint="a unit is released once in its life; bring new labelled records",
                 )
-            data = make(np.arange(first, first + request.slots, dtype=np.int64))
+            data = make(first, request.slots)
             sql.execute(
                 "INSERT INTO spend VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (request.digest, request.registration, intake.number, first, request.slots, rho, data),

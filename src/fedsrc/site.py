@@ -27,13 +27,14 @@ DEVELOPMENT = "development records"
 
 @dataclass(frozen=True)
 class Site:
-    """One site's units behind its ledger, under one registration. `count` makes the histogram of some of them."""
+    """One site's units behind its ledger, under one registration. `count` makes the histogram of
+    so many units from a place in the intake's order."""
 
     registration: Registration
     name: str
     ledger: Ledger
     intake: Intake
-    count: Callable[[Positions], Ints]
+    count: Callable[[int, int], Ints]
     key: Key | None = None
 
     def unspent(self) -> int:
@@ -51,10 +52,10 @@ class Site:
         rule = registered_mechanism(self.registration)
         order: Order = "in order" if self.intake.seed == IN_ORDER else "shuffled"
 
-        def make(positions: Positions) -> bytes:
+        def make(first: int, slots: int) -> bytes:
             if not admits(0.0, rule.rho, rule.cap):  # a unit is released once, so nothing is spent before
                 raise FedsrcError("the release would cost more privacy than was registered; nothing was released")
-            counts = self.count(positions)
+            counts = self.count(first, slots)
             release = make_release(self.registration, request, counts, order=order, time=utc_now())
             return release.signed(self.key).to_bytes()
 
@@ -128,8 +129,8 @@ def _units(registration: Registration, records: Records, name: str, keep: NDArra
     return units_of(records, name, settings.unit, max_answers=settings.max_answers, keep=keep)
 
 
-def _count(registration: Registration, units: Units, order: Positions, positions: Positions) -> Ints:
-    return histogram(registration, units.take(order[positions]))
+def _count(registration: Registration, units: Units, order: Positions, first: int, slots: int) -> Ints:
+    return histogram(registration, units.take(order[first : first + slots]))
 
 
 def development_rows(records: Records, development: Development, unit: Unit) -> NDArray[np.bool_]:
