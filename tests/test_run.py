@@ -63,7 +63,7 @@ class Stage:
         begin(self.replay, self.transcript)
         for site in self.sites:
             if site.name not in self.replay.announced:
-                record(self.replay, self.transcript, Announced(site=site.name, units=site.unspent()))
+                record(self.replay, self.transcript, Announced(site=site.name, units=site.room()))
 
     def play(self, mangle: Mangle = lambda _, data: data) -> Replay:
         carry = LocalCarrier(self.sites)
@@ -380,10 +380,10 @@ def test_capacity_is_a_limit(tmp_path: Path) -> None:
     reg = registration(RECORDS, capacities={"a": 7, "b": 5000})
     with closing(Ledger(tmp_path / "l")) as ledger:
         sites = open_sites(reg, RECORDS, ledger)
-        assert sites[0].unspent() == 7
+        assert sites[0].room() == 7
         first, second = (make_requests(reg, [5, 0, 0], number=n, round=1)[0] for n in (0, 1))
         sites[0].answer(first)
-        assert sites[0].unspent() == 2
+        assert sites[0].room() == 7
         with pytest.raises(FedsrcError, match="2 unspent units"):
             sites[0].answer(second)
     with pytest.raises(FedsrcError, match="registered capacity"):

@@ -124,35 +124,42 @@ def verify(folder: Path, *, trusted: tuple[str, ...] = (), now: datetime | None 
     Any difference is an error. `trusted` are public keys; when given, the certificate must be signed by one of them.
     """
     registration, entries, chain = read_run(folder)
-    found = read_certificate(folder / CERTIFICATE)
     expected = issue(registration, Replay(registration, entries), chain)
-    body = {name: value for name, value in found.items() if name not in ("key", "signature")}
-    names = sorted(set(body) ^ set(expected)) or [n for n in expected if not _same(body[n], expected[n])]
-    if names:
-        raise FedsrcError(
-            f"the certificate does not follow from the transcript: {', '.join(names)} differ",
-            where=str(folder / CERTIFICATE),
-            hint="do not rely on it; ask the issuer for the run folder again",
-        )
-    _check_signature(found, trusted, registration.server_key, folder)
+    where = folder / CERTIFICATE
+    check_certificate(read_text(where, MAX_BYTES), expected, registration.server_key, trusted, where=str(where))
     expires = datetime.fromisoformat(expected["expires"]) if expected["expires"] else None
     late = expires is not None and (now or datetime.now(UTC)) > expires
     return Verified(expected, bool(trusted), late)
 
 
-def read_certificate(path: Path) -> Body:
-    """A certificate file as plain values."""
+def check_certificate(
+    text: str, expected: Body, server_key: str | None, trusted: tuple[str, ...] = (), *, where: str
+) -> None:
+    """Refuse a certificate's text unless it says what is expected and is signed by the right key."""
+    found = parse_certificate(text, where)
+    body = {name: value for name, value in found.items() if name not in ("key", "signature")}
+    names = sorted(set(body) ^ set(expected)) or [n for n in expected if not _same(body[n], expected[n])]
+    if names:
+        raise FedsrcError(
+            f"the certificate does not follow from the transcript: {', '.join(names)[:200]} differ",
+            where=where,
+            hint="do not rely on it; ask the issuer for the run folder again",
+        )
+    _check_signature(found, trusted, server_key, where)
+
+
+def parse_certificate(text: str, where: str) -> Body:
+    """A certificate's text as plain values."""
     try:
-        found = json.loads(read_text(path, MAX_BYTES))
+        found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FedsrcError("is not a certificate: not valid JSON", where=str(path)) from error
+        raise FedsrcError("is not a certificate: not valid JSON", where=where) from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise FedsrcError("is not a certificate of a known format", where=str(path))
+        raise FedsrcError("is not a certificate of a known format", where=where)
     return found
 
 
-def _check_signature(found: Body, trusted: tuple[str, ...], registered: str | None, folder: Path) -> None:
-    where = str(folder / CERTIFICATE)
+def _check_signature(found: Body, trusted: tuple[str, ...], registered: str | None, where: str) -> None:
     key, signature = found.get("key"), found.get("signature")
     if not isinstance(key, str) or not isinstance(signature, str):
         raise FedsrcError("the certificate is not signed", where=where)

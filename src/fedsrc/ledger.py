@@ -127,10 +127,10 @@ class Ledger:
                 self._remember(sql, site, number, ids)
             return Intake(number, site, content, cut, units, seed)
 
-    def spent(self, intake: Intake) -> int:
-        """How many units of an intake have been released."""
+    def spent(self, intake: Intake, *, besides: str = "") -> int:
+        """How many units of an intake have been released (under other registrations than `besides`)."""
         with self._transaction() as sql:
-            return self._spent(sql, intake)
+            return self._spent(sql, intake, besides)
 
     def given(self, site: str, registration: str) -> int:
         """How many units a site has released under a registration."""
@@ -270,6 +270,6 @@ class Ledger:
         )
         return int(sql.execute(query, (site, registration)).fetchone()[0])
 
-    def _spent(self, sql: sqlite3.Connection, intake: Intake) -> int:
-        row = sql.execute("SELECT COALESCE(SUM(slots), 0) FROM spend WHERE intake = ?", (intake.number,)).fetchone()
-        return int(row[0])
+    def _spent(self, sql: sqlite3.Connection, intake: Intake, besides: str = "") -> int:
+        query = "SELECT COALESCE(SUM(slots), 0) FROM spend WHERE intake = ? AND registration != ?"
+        return int(sql.execute(query, (intake.number, besides)).fetchone()[0])

@@ -7,10 +7,11 @@ privacy protects and independence is assumed of: one record, or one source with 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -94,41 +95,27 @@ class Units:
 def read_records(path: Path, *, columns: Columns | None = None, missing: Missing = "refuse") -> Records:
     """Read and check a CSV, Parquet or JSON-lines table; the first bad value is named with its line."""
     names = columns or Columns()
-    frame, place = _read_frame(path)
-    for column in (names.score, names.loss):
-        if column not in frame.columns:
-            raise FedsrcError(
-                f"no column {column!r}; the table has {', '.join(map(repr, frame.columns)) or 'none'}",
-                where=str(path),
-                hint="name the columns with --score-column and --loss-column",
-            )
-    if frame.height == 0:
-        raise FedsrcError(
-            "the table has no rows", where=str(path), hint="it needs labelled records with score and loss"
-        )
-    score = _unit_interval(frame[names.score], "score", place, missing, MISSING_SCORE)
-    loss = _unit_interval(frame[names.loss], "loss", place, missing, 1.0)
-    site, site_names = _codes(frame, names.site, place) or (np.zeros(frame.height, np.int64), (LOCAL_SITE,))
-    source = _codes(frame, names.source, place)
-    ids = _codes(frame, names.id, place)
-    if ids is not None and len(ids[1]) < frame.height:
-        repeated = np.flatnonzero(np.bincount(ids[0]) > 1)[0]
-        raise FedsrcError(
-            f"id {ids[1][repeated]!r} stands in more than one row",
-            where=str(path),
-            hint="ids must be unique; several answers of one source share a 'source', not an 'id'",
-        )
-    groups = _codes(frame, names.group, place)
+    with readable(path):
+        table, place = scan(path)
+        frame = table.collect()
+    check = Check(place, names, missing, frame.columns)
+    part = check.part(frame)
+    ids = part.text.get("id")
+    check.repeated_id(None if ids is None else _repeated(ids))
+    check.finish()
+    found = {what: _codes(column) for what, column in part.text.items() if what != "id"}
+    site, site_names = found.get("site", (np.zeros(frame.height, np.int64), (LOCAL_SITE,)))
+    source, source_names = found.get("source", (None, ()))
     return Records(
         digest=file_digest(path),
-        score=score,
-        loss=loss,
+        score=part.score,
+        loss=part.loss,
         site=site,
         site_names=site_names,
-        source=None if source is None else source[0],
-        source_names=() if source is None else source[1],
-        ids=None if ids is None else [ids[1][code] for code in ids[0]],
-        groups=() if groups is None else groups[1],
+        source=source,
+        source_names=source_names,
+        ids=None if ids is None else ids.to_list(),
+        groups=found["group"][1] if "group" in found else (),
     )
 
 
@@ -168,12 +155,17 @@ def check_unit(records: Records, unit: Unit | None, where: str) -> Unit:
         _one_site_per_source(records, where)
         return unit
     if unit is None and records.repeats_sources:
-        raise FedsrcError(
-            "some sources have several answers, so records are not independent",
-            where=where,
-            hint="--unit source makes the source the unit; --unit record asserts that records are independent",
-        )
+        raise several_answers(where)
     return "record"
+
+
+def several_answers(where: str) -> FedsrcError:
+    """The error for a table of records whose sources answer more than once."""
+    return FedsrcError(
+        "some sources have several answers, so records are not independent",
+        where=where,
+        hint="--unit source makes the source the unit; --unit record asserts that records are independent",
+    )
 
 
 def shuffled(count: int, seed: int) -> Positions:
@@ -197,7 +189,7 @@ def file_digest(path: Path) -> str:
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """Turns a row number into words: line 812 of a text file, row 811 of a Parquet file."""
 
     path: Path
@@ -208,28 +200,35 @@ class _Place:
         return f"{self.path} {self.word} {index + self.first}"
 
 
-def _read_frame(path: Path) -> tuple[pl.DataFrame, _Place]:
-    """The table, and how its rows are counted."""
+def scan(path: Path) -> tuple[pl.LazyFrame, Place]:
+    """The table, not yet read, and how its rows are counted."""
     suffix = path.suffix.lower()
     if not path.is_file():
         raise FedsrcError("there is no such file", where=str(path))
+    if suffix == ".parquet":
+        return pl.scan_parquet(path, glob=False), Place(path, "row", 1)
+    if suffix in (".jsonl", ".ndjson"):
+        return pl.scan_ndjson(path, infer_schema_length=None), Place(path, "line", 1)
+    if suffix in (".csv", ".tsv"):
+        separator = "\t" if suffix == ".tsv" else ","
+        return pl.scan_csv(path, separator=separator, infer_schema=False, glob=False), Place(path, "line", 2)
+    raise FedsrcError(
+        f"unknown kind of table {suffix!r}", where=str(path), hint="use .csv, .tsv, .parquet, .jsonl or .ndjson"
+    )
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """While a table is read: what the reader cannot make sense of is an error that names the file."""
+    suffix = path.suffix.lower()
     try:
-        if suffix == ".parquet":
-            return pl.read_parquet(path), _Place(path, "row", 1)
-        if suffix in (".jsonl", ".ndjson"):
-            return pl.read_ndjson(path, infer_schema_length=None), _Place(path, "line", 1)
-        if suffix in (".csv", ".tsv"):
-            separator = "\t" if suffix == ".tsv" else ","
-            return pl.read_csv(path, separator=separator, infer_schema=False), _Place(path, "line", 2)
+        yield
     except (pl.exceptions.PolarsError, OSError, ValueError) as error:
         raise FedsrcError(
             f"cannot be read as {suffix[1:]}: {_first_line(error)}",
             where=str(path),
             hint="every line needs the same number of fields" if suffix in (".csv", ".tsv") else None,
         ) from error
-    raise FedsrcError(
-        f"unknown kind of table {suffix!r}", where=str(path), hint="use .csv, .tsv, .parquet, .jsonl or .ndjson"
-    )
 
 
 def _first_line(error: Exception) -> str:
@@ -237,30 +236,116 @@ def _first_line(error: Exception) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _unit_interval(column: pl.Series, what: str, place: _Place, missing: Missing, stand_in: float) -> Floats:
-    """A column as floats in [0, 1]; the first value that is not one is named."""
-    if column.dtype == pl.String:
-        text = column.str.strip_chars()
-        values = text.cast(pl.Float64, strict=False)
-        empty = text.is_null() | (text == "")
-        words = values.is_null() & ~empty
-        if words.any():
-            index = words.arg_max() or 0
-            raise FedsrcError(f"{what} {text[index]!r} is not a number", where=place.row(index), hint=_bad_value(what))
-    elif column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
-        values = column.cast(pl.Float64)
-    else:
-        raise FedsrcError(f"column {column.name!r} holds {column.dtype}, not numbers", where=str(place.path))
-    array = values.fill_null(float("nan")).to_numpy().astype(np.float64)
-    absent = np.isnan(array)
-    if absent.any() and missing == "refuse":
-        index = int(np.argmax(absent))
-        raise FedsrcError(f"{what} is missing or NaN", where=place.row(index), hint=_missing_value(what))
-    outside = ~absent & ~((array >= 0) & (array <= 1))
-    if outside.any():
-        index = int(np.argmax(outside))
-        raise FedsrcError(f"{what} {array[index]:g} is outside [0, 1]", where=place.row(index), hint=_bad_value(what))
-    return np.where(absent, stand_in, array)
+class Part(NamedTuple):
+    """Rows of a table in its order; `text` holds what it has of site, source, id and group."""
+
+    score: Floats
+    loss: Floats
+    text: dict[str, pl.Series]
+
+
+class Check:
+    """Checks a table, whole or part by part, and names the same bad value either way.
+
+    Of all bad values that is the one in the first column of ORDER; there, first of the wrong kind, then missing, then
+    out of place; and of these the one in the first row. So nothing is said before `finish`.
+    """
+
+    ORDER = ("score", "loss", "site", "source", "id", "group")
+    KIND, MISSING, PLACE = range(3)
+
+    def __init__(self, place: Place, names: Columns, missing: Missing, present: Collection[str]) -> None:
+        for column in (names.score, names.loss):
+            if column not in present:
+                raise FedsrcError(
+                    f"no column {column!r}; the table has {', '.join(map(repr, present)) or 'none'}",
+                    where=str(place.path),
+                    hint="name the columns with --score-column and --loss-column",
+                )
+        self.rows = 0
+        self._place, self._names, self._missing = place, names, missing
+        self._found: dict[tuple[int, int], FedsrcError] = {}
+
+    def part(self, frame: pl.DataFrame) -> Part:
+        """The next rows; what is missing has its stand-in, what is bad is noted."""
+        names = self._names
+        score = self._unit_interval(frame[names.score], "score", MISSING_SCORE)
+        loss = self._unit_interval(frame[names.loss], "loss", 1.0)
+        columns = {what: getattr(names, what) for what in self.ORDER[2:]}
+        texts = {what: self._text(frame[name], what) for what, name in columns.items() if name in frame.columns}
+        self.rows += frame.height
+        return Part(score, loss, texts)
+
+    def repeated_id(self, repeated: str | None) -> None:
+        """Note the first id, in alphabetical order, that stands in more than one row."""
+        if repeated is not None:
+            what = f"id {repeated!r} stands in more than one row"
+            hint = "ids must be unique; several answers of one source share a 'source', not an 'id'"
+            self._note("id", self.PLACE, FedsrcError(what, where=str(self._place.path), hint=hint))
+
+    def finish(self) -> None:
+        """After the last part: refuse the table if it is empty or anything in it is bad."""
+        if self.rows == 0:
+            raise FedsrcError(
+                "the table has no rows",
+                where=str(self._place.path),
+                hint="it needs labelled records with score and loss",
+            )
+        if self._found:
+            raise self._found[min(self._found)]
+
+    def _note(self, what: str, kind: int, error: FedsrcError) -> None:
+        self._found.setdefault((self.ORDER.index(what), kind), error)
+
+    def _note_row(self, what: str, kind: int, index: int, words: str, hint: str) -> None:
+        self._note(what, kind, FedsrcError(words, where=self._place.row(self.rows + index), hint=hint))
+
+    def _unit_interval(self, column: pl.Series, what: str, stand_in: float) -> Floats:
+        """A column as floats in [0, 1]; the first value that is not one is noted."""
+        array = self._floats(column, what)
+        absent = np.isnan(array)
+        if self._missing == "refuse" and absent.any():
+            index = int(np.argmax(absent))
+            self._note_row(what, self.MISSING, index, f"{what} is missing or NaN", _missing_value(what))
+        outside = ~absent & ~((array >= 0) & (array <= 1))
+        if outside.any():
+            index = int(np.argmax(outside))
+            words = f"{what} {array[index]:g} is outside [0, 1]"
+            self._note_row(what, self.PLACE, index, words, _bad_value(what))
+        return np.where(absent, stand_in, array)
+
+    def _floats(self, column: pl.Series, what: str) -> Floats:
+        """A column as floats, NaN where it is empty; words are noted."""
+        if column.dtype == pl.String:
+            stripped = column.str.strip_chars()
+            values = stripped.cast(pl.Float64, strict=False)
+            words = values.is_null() & stripped.is_not_null() & (stripped != "")
+            if words.any():
+                index = words.arg_max() or 0
+                self._note_row(what, self.KIND, index, f"{what} {stripped[index]!r} is not a number", _bad_value(what))
+        elif column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
+            values = column.cast(pl.Float64)
+        else:
+            self._note_kind(column, what, "numbers")
+            return np.full(len(column), np.nan)
+        return values.fill_null(float("nan")).to_numpy().astype(np.float64)
+
+    def _text(self, column: pl.Series, what: str) -> pl.Series:
+        """A column as text; its first empty value is noted."""
+        try:
+            values = column.cast(pl.String)
+        except pl.exceptions.PolarsError:
+            self._note_kind(column, what, "text")
+            return pl.Series(column.name, [], dtype=pl.String)
+        if values.null_count():
+            index = values.is_null().arg_max() or 0
+            hint = "fill it in, or leave the column out"
+            self._note_row(what, self.MISSING, index, f"{column.name} is empty", hint)
+        return values
+
+    def _note_kind(self, column: pl.Series, what: str, wanted: str) -> None:
+        words = f"column {column.name!r} holds {column.dtype}, not {wanted}"
+        self._note(what, self.KIND, FedsrcError(words, where=str(self._place.path)))
 
 
 def _bad_value(what: str) -> str:
@@ -275,14 +360,14 @@ def _missing_value(what: str) -> str:
     return f"complete the row, or pass --missing keep ({meaning})"
 
 
-def _codes(frame: pl.DataFrame, name: str, place: _Place) -> tuple[Positions, tuple[str, ...]] | None:
-    """A text column as codes into its sorted distinct values, or None where the table lacks it."""
-    if name not in frame.columns:
-        return None
-    column = frame[name].cast(pl.String)
-    if column.null_count():
-        index = column.is_null().arg_max() or 0
-        raise FedsrcError(f"{name} is empty", where=place.row(index), hint="fill it in, or leave the column out")
+def _repeated(column: pl.Series) -> str | None:
+    """The first value, in alphabetical order, that a column holds more than once."""
+    found = column.filter(column.is_duplicated()).min()
+    return None if found is None else str(found)
+
+
+def _codes(column: pl.Series) -> tuple[Positions, tuple[str, ...]]:
+    """A text column as codes into its sorted distinct values."""
     names = column.unique().sort()
     codes = column.cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64)
     return codes, tuple(names.to_list())

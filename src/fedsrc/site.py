@@ -37,13 +37,14 @@ class Site:
     count: Callable[[int, int], Ints]
     key: Key | None = None
 
-    def unspent(self) -> int:
-        """Public: how many slots the site can still fill under this registration."""
-        left = self.intake.units - self.ledger.spent(self.intake)
+    def room(self) -> int:
+        """Public: how many slots the site has for this registration, those it has filled already included.
+
+        A run that is played again from the start is thus told the same number, asks the same and gets the same bytes.
+        """
+        room = self.intake.units - self.ledger.spent(self.intake, besides=self.registration.digest)
         capacity = self.registration.site(self.name).capacity
-        if capacity is None:
-            return left
-        return max(0, min(left, capacity - self.ledger.given(self.name, self.registration.digest)))
+        return room if capacity is None else min(room, capacity)
 
     def answer(self, request: Request) -> bytes:
         """The release for a request, as the exact bytes that the ledger keeps."""

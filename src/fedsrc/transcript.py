@@ -103,7 +103,7 @@ class Chain:
             entry = _entries.validate_python(fields)
         except ValidationError as error:
             raise _damaged(where, self.lines + 1, describe(error)) from error
-        except (ValueError, KeyError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _damaged(where, self.lines + 1, "not a transcript entry") from error
         if number != self.lines + 1 or previous != self.head:
             raise _damaged(where, self.lines + 1, "it does not continue the line before it")

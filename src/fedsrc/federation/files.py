@@ -98,21 +98,24 @@ def answer_file(path: Path, read: Callable[[], Records], ledger: Ledger, key: Ke
 
 def read_request(path: Path) -> SignedRequest:
     """A request file, in canonical form or refused."""
-    data = read_bytes(path, MAX_BYTES)
+    return parse_request(read_bytes(path, MAX_BYTES), str(path))
+
+
+def parse_request(data: bytes, where: str) -> SignedRequest:
+    """A request from bytes, in canonical form or refused."""
     try:
         order = SignedRequest.model_validate_json(data)
     except ValidationError as error:
-        raise FedsrcError(f"is not a request: {describe(error)}", where=str(path)) from error
+        raise FedsrcError(f"is not a request: {describe(error)}", where=where) from error
     if order.to_bytes() != data:
-        raise FedsrcError("is not a request in canonical form", where=str(path))
+        raise FedsrcError("is not a request in canonical form", where=where)
     return order
 
 
 def _open_run(replay: Replay, transcript: Transcript) -> None:
     begin(replay, transcript)
-    if not replay.announced:
-        sites = replay.registration.sites
-        record(replay, transcript, *(Announced(site=site.name, units=site.capacity or 0) for site in sites))
+    silent = [site for site in replay.registration.sites if site.name not in replay.announced]
+    record(replay, transcript, *(Announced(site=site.name, units=site.capacity or 0) for site in silent))
 
 
 def _check_all(replay: Replay, files: Iterable[Path], outcome: Collected) -> list[tuple[Path, Release, bytes]]:

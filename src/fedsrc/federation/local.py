@@ -51,7 +51,7 @@ def certify_table(
         for name in {site.name for site in registration.sites} & set(records.site_names):
             allow(ledger, name, registration)
         sites = open_sites(registration, records, ledger, in_order=in_order, fresh=fresh, keys=site_keys)
-        if not (folder / TRANSCRIPT).exists() and not any(site.unspent() for site in sites):
+        if not (folder / TRANSCRIPT).exists() and not any(site.room() for site in sites):
             raise FedsrcError(
                 "every unit of this table has been released before",
                 where=str(ledger_path),
@@ -92,7 +92,7 @@ def check_folder(folder: Path, registration: Registration) -> None:
 def _announce(replay: Replay, transcript: Transcript, sites: Sequence[Site]) -> None:
     """Each site's public unspent count, once, before it is asked for anything."""
     entries = [
-        Announced(site=site.name, units=site.unspent())
+        Announced(site=site.name, units=site.room())
         for site in sites
         if site.name not in replay.announced and replay.ended is None and not replay.in_round
     ]
