@@ -72,7 +72,7 @@ def _answer(folder: Path, path: Path) -> Path:
     return target
 
 
-SCENARIOS: dict[str, Callable[[Path], None]] = {"certify": certify, "files": by_files}
+SCENARIOS: dict[str, Callable[..., None]] = {"certify": certify, "files": by_files}
 
 
 class Counter:
@@ -104,13 +104,13 @@ def _no_space(name: str) -> Exception:
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def child(scenario: str, folder: str, fault: Fault, at: int) -> None:
+def child(scenario: str, folder: str, fault: Fault, at: int, run: str = "run") -> None:
     """Run a scenario in this process with a fault; the exit status says how it ended."""
     counter = Counter(fault, at)
     for name in DURABLE:
         setattr(files, name, counter.wrap(name, getattr(files, name)))
     try:
-        SCENARIOS[scenario](Path(folder))
+        SCENARIOS[scenario](Path(folder), run)
     except FedsrcError:
         os._exit(REFUSED)
     if fault == "none":

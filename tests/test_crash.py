@@ -21,13 +21,12 @@ import pytest
 
 from fedsrc.certificate import CERTIFICATE, TRANSCRIPT, verify
 from fedsrc.transcript import Arrived, read_transcript
-from tests.crash_scenarios import CRASHED, REFUSED, SCENARIOS, Fault, by_files, certify, child, files_registration
+from tests.crash_scenarios import CRASHED, REFUSED, SCENARIOS, Fault, child, files_registration
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torn by a crash:UserWarning")
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.crash_scenarios"])
 FAULTS = [fault for fault in get_args(Fault) if fault != "none"]
-AGAIN = {"certify": certify, "files": by_files}
 
 
 def strike(scenario: str, folder: Path, fault: Fault, at: int) -> int:
@@ -64,7 +63,7 @@ def check(scenario: str, folder: Path) -> None:
     entries = read_transcript(folder / "run" / TRANSCRIPT)[0]
     folded = {e.release.request: e.release.to_bytes() for e in entries if isinstance(e, Arrived)}
     assert folded == {request: release for _, _, _, request, release in made}  # nothing lost, nothing made twice
-    AGAIN[scenario](folder, "unbroken")
+    SCENARIOS[scenario](folder, "unbroken")
     for name in (TRANSCRIPT, CERTIFICATE):
         assert (folder / "unbroken" / name).read_bytes() == (folder / "run" / name).read_bytes()
 
@@ -100,6 +99,20 @@ def test_killed_at_a_random_moment(tmp_path: Path, scenario: str, seed: int) -> 
         process.join()
     SCENARIOS[scenario](tmp_path)
     check(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_two_processes_on_the_same_ledgers(tmp_path: Path, scenario: str) -> None:
+    """Whoever is first releases; the other gets the same bytes, and both end with the same certificate."""
+    both = [CONTEXT.Process(target=child, args=(scenario, str(tmp_path), "none", 0, run)) for run in ("run", "other")]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join()
+    assert [process.exitcode for process in both] == [0, 0]
+    check(scenario, tmp_path)
+    for name in (TRANSCRIPT, CERTIFICATE):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
 
 
 def test_the_scenarios_release_with_noise() -> None:

@@ -38,6 +38,7 @@ from fedsrc.registration import Registration
 from fedsrc.replay import Replay
 from fedsrc.report.card import card_text
 from fedsrc.site import note_development
+from fedsrc.stream import Table
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 FilePath = click.Path(path_type=Path, dir_okay=False)
@@ -426,7 +427,7 @@ def release_command(
     """At a site: answer a request file with a release file. Asked again, it writes the same bytes."""
     place = target or request.with_name(request.name.removesuffix(".json").removesuffix(".request") + ".release.json")
     with closing(Ledger(ledger or ledger_of(records), must_exist=True)) as book:
-        data = answer_file(request, lambda: read_table(records, settings), book, keys.load(key), fresh=fresh)
+        data = answer_file(request, lambda: table_at(records, settings), book, keys.load(key), fresh=fresh)
     write_whole(place, data)
     click.echo(f"Wrote {place}: carry it to the server.")
 
@@ -447,8 +448,12 @@ def collect_command(
 
 def report_collected(done: Collected, folder: Path, output: str) -> NoReturn:
     """What a step of the files mode came to."""
-    for note in done.notes:
-        say(note)
+    for path in done.taken_in:
+        say(f"{path}: taken in")
+    for path, earlier in done.too_late.items():
+        say(f"{path}: refused, its round is closed and its request ended as {earlier}")
+    if done.too_late and not done.taken_in and done.body is None:
+        raise FedsrcError("no release was new; nothing was changed", where=str(folder))
     if done.body is not None:
         finish(done.body, folder, output, next_command=f"fedsrc verify {folder}")
     if output == "json":
@@ -525,12 +530,17 @@ def given_choices() -> list[str]:
     ]
 
 
-def read_table(path: Path, settings: Mapping[str, Any]) -> Records:
-    """The table, under the user's column names."""
+def table_at(path: Path, settings: Mapping[str, Any]) -> Table:
+    """The table, not yet read, under the user's column names."""
     columns = Columns(
         **{name: settings[f"{name}_column"] for name in ("score", "loss", "site", "source", "group", "id")}
     )
-    return read_records(path, columns=columns, missing=settings["missing"])
+    return Table(path, columns, settings["missing"])
+
+
+def read_table(path: Path, settings: Mapping[str, Any]) -> Records:
+    """The table in memory."""
+    return table_at(path, settings).whole()
 
 
 def finish(body: Body, folder: Path, output: str, next_command: str | None) -> NoReturn:

@@ -45,6 +45,7 @@ FROM intake LEFT JOIN spend ON spend.intake = intake.number WHERE site = ? GROUP
 """
 IN_ORDER = "in order"
 VERSION = 1
+WAIT_SECONDS = 20  # for another process that holds the ledger
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Ledger:
             raise FedsrcError("there is no ledger here", where=str(path), hint="`fedsrc allow` starts one")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(path, isolation_level=None, timeout=30)
+            self._connection = sqlite3.connect(path, isolation_level=None, timeout=WAIT_SECONDS)
         except (sqlite3.Error, OSError) as error:
             raise FedsrcError(f"cannot be opened as a ledger: {error}", where=str(path)) from error
         try:

@@ -157,8 +157,7 @@ class Transcript:
         self._file.close()
 
     def _load(self) -> None:
-        self._file.seek(0)
-        data = self._file.read()
+        data = files.read_bytes(self.path, MAX_BYTES)
         self.entries, self.chain, whole = parse(data, str(self.path))
         if whole < len(data):
             self._file.truncate(whole)

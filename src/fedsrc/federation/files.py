@@ -26,6 +26,7 @@ from fedsrc.release import Release, Request, SignedRequest
 from fedsrc.replay import Replay
 from fedsrc.run import Answer, ask, begin, close, parse_release, record
 from fedsrc.site import check_key, check_request, open_sites
+from fedsrc.stream import Table, open_table
 from fedsrc.transcript import Announced, Ended, Transcript
 
 MAX_BYTES = 20_000_000
@@ -38,7 +39,8 @@ class Collected:
 
     body: Body | None = None
     waiting: list[Path] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    taken_in: list[Path] = field(default_factory=list)
+    too_late: dict[Path, str] = field(default_factory=dict)  # files of closed rounds: nothing was done with them
 
 
 def start(registration: Registration, folder: Path, key: Key) -> Collected:
@@ -70,7 +72,7 @@ def collect(folder: Path, files: Iterable[Path], key: Key, *, without_missing: b
         outcome = Collected()
         for path, release, data in _check_all(replay, files, outcome):
             write_whole(folder / INBOX / _name(replay.asked[release.request], "release"), data)
-            outcome.notes.append(f"{path}: taken in")
+            outcome.taken_in.append(path)
         _fold(replay, transcript, folder, without_missing)
         outcome.waiting = _write_requests(replay, folder, key)
         if replay.ended is not None:
@@ -79,10 +81,12 @@ def collect(folder: Path, files: Iterable[Path], key: Key, *, without_missing: b
     return outcome
 
 
-def answer_file(path: Path, read: Callable[[], Records], ledger: Ledger, key: Key, *, fresh: bool = False) -> bytes:
+def answer_file(
+    path: Path, find: Callable[[], Records | Table], ledger: Ledger, key: Key, *, fresh: bool = False
+) -> bytes:
     """At a site: the release for a request file, under a registration the site has allowed.
 
-    Records are read only once the request has passed every check.
+    Records are found and read only once the request has passed every check; a table on disk is read in batches.
     """
     order = read_request(path)
     request = order.request
@@ -91,8 +95,10 @@ def answer_file(path: Path, read: Callable[[], Records], ledger: Ledger, key: Ke
         raise FedsrcError("the request is not signed by the registered server", where=str(path))
     check_request(registration, request.site, request)
     check_key(registration, request.site, key)
-    records = read().at(request.site)
-    sites = open_sites(registration, records, ledger, fresh=fresh, keys={request.site: key})
+    records = find()
+    if isinstance(records, Table):
+        return open_table(registration, request.site, records, ledger, fresh=fresh, key=key).answer(request)
+    sites = open_sites(registration, records.at(request.site), ledger, fresh=fresh, keys={request.site: key})
     return sites[0].answer(request)
 
 
@@ -129,7 +135,7 @@ def _check_all(replay: Replay, files: Iterable[Path], outcome: Collected) -> lis
             raise FedsrcError(f"refused: {error.what}", where=str(path)) from error
         earlier = replay.history.get(release.request)
         if earlier is not None:
-            outcome.notes.append(f"{path}: its round is closed ({earlier}); left as it is")
+            outcome.too_late[path] = earlier
             continue
         problem = replay.foreign(release)
         if problem is not None:
