@@ -236,10 +236,13 @@ class Registration(Frozen):
 
     def site(self, name: str) -> Site:
         """The site of that name; unknown names are refused."""
-        for site in self.sites:
-            if site.name == name:
-                return site
-        raise FedsrcError(f"site {name!r} is not in the registration", hint="register the site before it releases")
+        if name not in self.by_name:
+            raise FedsrcError(f"site {name!r} is not in the registration", hint="register the site before it releases")
+        return self.by_name[name]
+
+    @cached_property
+    def by_name(self) -> dict[str, Site]:
+        return {site.name: site for site in self.sites}
 
     def to_toml(self) -> str:
         head = f"# fedsrc registration {self.digest}\n# Any change makes it another registration.\n\n"
