@@ -8,6 +8,7 @@ READY := $(VENV)/.ready
 
 demo: $(READY)
 	$(BIN)/fedsrc demo
+	@echo "(the fedsrc command is in $(BIN); activate it with: . $(BIN)/activate)"
 
 test: $(READY)
 	$(BIN)/ruff check src tests benchmarks

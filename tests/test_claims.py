@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-import fedsrc.maths
+import fedsrc
 
 ROOT = Path(__file__).parent.parent
 CITATION = re.compile(r"\b(Paper|Theory|Source): ")
@@ -87,14 +87,14 @@ def cites(path: str) -> bool:
     return bool(CITATION.search(docstring(resolve(path))) or CITATION.search(docstring(module)))
 
 
-def maths_modules() -> list[ModuleType]:
-    names = [info.name for info in pkgutil.iter_modules(fedsrc.maths.__path__, "fedsrc.maths.")]
+def modules() -> list[ModuleType]:
+    names = [info.name for info in pkgutil.walk_packages(fedsrc.__path__, "fedsrc.")]
     return [importlib.import_module(name) for name in names]
 
 
-def public_maths() -> Iterator[tuple[str, object]]:
-    """Public functions and public methods that a maths module defines, with their dotted paths."""
-    for module in maths_modules():
+def public_names() -> Iterator[tuple[str, object]]:
+    """Public functions and public methods that a module defines, with their dotted paths."""
+    for module in modules():
         for name, found in vars(module).items():
             if name.startswith("_") or getattr(found, "__module__", None) != module.__name__:
                 continue
@@ -141,7 +141,7 @@ def test_test_files_exist(claim: Claim) -> None:
 
 def test_every_cited_function_is_in_the_map() -> None:
     listed = {path for claim in CLAIMS for path in (*claim.function, *claim.also)}
-    cited = {path for path, found in public_maths() if CITATION.search(docstring(found))}
+    cited = {path for path, found in public_names() if CITATION.search(docstring(found))}
     assert cited
     assert not cited - listed
 

@@ -101,7 +101,7 @@ def test_register_forecast_certify(fedsrc: Any, tmp_path: Path) -> None:
     assert certified.code == 0, certified.err
     same = fedsrc("certify", "dev.csv", "--registration", "r.toml", "-o", "run-2")
     assert same.code == 2
-    assert "(development records)" in same.err
+    assert "chose thresholds" in same.err
     mixed = fedsrc("certify", "cal.csv", "--registration", "r.toml", "--target", "0.1", "-o", "run-3")
     assert mixed.code == 2
     assert "--target is fixed by the registration" in mixed.err

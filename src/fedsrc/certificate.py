@@ -69,8 +69,8 @@ def issue(registration: Registration, replay: Replay, chain: Chain) -> Body:
         "evidence": [asdict(each) for each in replay.trace],
         "assumptions": _assumptions(registration, replay),
         "does_not_say": list(DOES_NOT_SAY),
-        "calibrated": replay.time,
-        "expires": _expiry(replay.time, registration.claim.validity_days),
+        "calibrated": max(replay.times, default=""),
+        "expires": _expiry(min(replay.times, default=""), registration.claim.validity_days),
         "registration": registration.digest,
         "transcript": chain.head,
         "transcript_lines": chain.lines,
@@ -124,8 +124,11 @@ def verify(folder: Path, *, trusted: tuple[str, ...] = (), now: datetime | None 
     Any difference is an error. `trusted` are public keys; when given, the certificate must be signed by one of them.
     """
     registration, entries, chain = read_run(folder)
-    expected = issue(registration, Replay(registration, entries), chain)
+    replay = Replay(registration, entries)
+    expected = issue(registration, replay, chain)
     where = folder / CERTIFICATE
+    if replay.ended is None and not where.exists():
+        raise FedsrcError("the run is still open: it has no certificate yet", where=str(folder))
     check_certificate(read_text(where, MAX_BYTES), expected, registration.server_key, trusted, where=str(where))
     expires = datetime.fromisoformat(expected["expires"]) if expected["expires"] else None
     late = expires is not None and (now or datetime.now(UTC)) > expires
@@ -279,7 +282,9 @@ def _assumptions(registration: Registration, replay: Replay) -> list[Body]:
     elif replay.absent or replay.refused:
         dropout, dropout_how = "whether a release arrives does not depend on its content", "declared"
     return [
-        {"what": "every request followed the registered rule and was written down before its answer", "how": "checked"},
+        {"what": "every request followed the registered rule", "how": "checked"},
+        {"what": "requests were written down before their answers came", "how": "declared"},
+        _origin_note(registration),
         {"what": f"every {unit} was released once", "how": "declared"},
         {"what": f"{unit}s at a site are independent draws of its traffic, used {order}", "how": "not checkable"},
         {"what": f"{mixture}, {drift}", "how": "declared"},
@@ -288,6 +293,12 @@ def _assumptions(registration: Registration, replay: Replay) -> list[Body]:
         *_development_note(registration),
         *_grid_note(registration),
     ]
+
+
+def _origin_note(registration: Registration) -> Body:
+    if all(site.key is not None for site in registration.sites):
+        return {"what": "every release is signed by its site's registered key", "how": "checked"}
+    return {"what": "releases are the sites' own (not every site has a registered key)", "how": "declared"}
 
 
 def _development_note(registration: Registration) -> list[Body]:
@@ -305,6 +316,7 @@ def _grid_note(registration: Registration) -> list[Body]:
 
 
 def _expiry(calibrated: str, days: int) -> str:
+    """Counted from the earliest release, so that one clock that is fast extends nothing."""
     if not calibrated:
         return ""
     moment = datetime.strptime(calibrated, TIME).replace(tzinfo=UTC)

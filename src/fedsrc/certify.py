@@ -141,6 +141,11 @@ def down(x: Floats) -> Floats:
     return np.asarray(np.floor(np.asarray(x) * DECIMALS) / DECIMALS, dtype=np.float64)
 
 
+def nested(a: Floats) -> Floats:
+    """Acceptance falls with the threshold and all bounds hold at once, so a higher threshold's bound serves below."""
+    return np.maximum.accumulate(a[..., ::-1], axis=-1)[..., ::-1]
+
+
 def _plan(registration: Registration, method: Betting) -> BettingPlan:
     claim = registration.claim
     return betting_plan(method, claim.target_risk, claim.min_acceptance, registration.thresholds.weights)
@@ -154,7 +159,7 @@ def _look_betting(registration: Registration, method: Betting, seen: Sample, bef
         m.accepted, m.noise.of(1.0, 1.0), seen.N,
         eta=seen.eta, bets=plan.centres, alpha_a=method.acceptance_budget, w=plan.weights,
     )  # fmt: skip
-    acceptance = np.maximum(0.0, down(a - seen.float_error))
+    acceptance = nested(np.maximum(0.0, down(a - seen.float_error)))
     if before is not None and before.rejected is not None:
         rejected = rejected | before.rejected
         acceptance = np.maximum(acceptance, before.acceptance_lower)

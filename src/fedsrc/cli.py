@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +34,7 @@ from fedsrc.forecast import Forecast, after_abstention, forecasts, from_declared
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow, describe_registration, status_words
 from fedsrc.records import Columns, Records, check_unit, read_records
-from fedsrc.register import Choices, development_part, register
+from fedsrc.register import Choices, development_part, register, register_grid
 from fedsrc.registration import Registration
 from fedsrc.replay import Replay
 from fedsrc.report.card import card_text
@@ -87,6 +88,18 @@ class Epsilon(click.ParamType):
         if not number > 0:
             self.fail(f"{value} is not positive; smaller is more private, inf is none", param, ctx)
         return number
+
+
+class Digits(click.ParamType):
+    """64 hexadecimal digits: a public key or a digest."""
+
+    name = "64 hex digits"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value).strip().lower()
+        if not re.fullmatch(r"[0-9a-f]{64}", text):
+            self.fail(f"{value!r} is not 64 hexadecimal digits", param, ctx)
+        return text
 
 
 class PerSite(click.ParamType):
@@ -227,7 +240,7 @@ def demo(folder: Path, output: str, key: Path | None) -> None:
 
 
 @cli.command("register")
-@click.argument("records", type=FilePath)
+@click.argument("records", type=FilePath, required=False)
 @click.option("-o", "--output", "target", type=FilePath, default="registration.toml", show_default=True)
 @click.option("--sites", help="Site names, comma-separated  [default: those of the table]")
 @options(CHOICES)
@@ -235,21 +248,31 @@ def demo(folder: Path, output: str, key: Path | None) -> None:
 @LEDGER
 @FORMAT
 def register_command(
-    records: Path, target: Path, sites: str | None, ledger: Path | None, output: str, **settings: Any
+    records: Path | None, target: Path, sites: str | None, ledger: Path | None, output: str, **settings: Any
 ) -> None:
-    """Fix everything before calibration: thresholds from labelled development RECORDS, and your choices."""
-    table = read_table(records, settings)
-    picked = choices_of(settings, table, records)
+    """Fix everything before calibration: thresholds from labelled development RECORDS, and your choices.
+
+    With --grid and --sites no records are needed.
+    """
     names = tuple(name.strip() for name in sites.split(",")) if sites else None
-    registration = register(picked, table, development_part(table, picked.unit, 1.0), sites=names)
     if target.exists():
-        raise FedsrcError(
-            "exists already", where=str(target), hint="a registration is never changed; choose another -o"
-        )
-    if registration.development is not None:
-        with closing(Ledger(ledger or ledger_of(records))) as book:
-            note_development(registration, table, book)
+        hint = "a registration is never changed; choose another -o"
+        raise FedsrcError("exists already", where=str(target), hint=hint)
+    if records is None:
+        registration = register_grid(choices_of(settings, None, target), names)
+    else:
+        table = read_table(records, settings)
+        picked = choices_of(settings, table, records)
+        registration = register(picked, table, development_part(table, picked.unit, 1.0), sites=names)
+        if registration.development is not None:
+            with closing(Ledger(ledger or ledger_of(records))) as book:
+                note_development(table, book)
     write_whole(target, registration.to_toml().encode())
+    show_registration(registration, target, records, output)
+
+
+def show_registration(registration: Registration, target: Path, records: Path | None, output: str) -> None:
+    """What was registered, and what to do next."""
     if output == "json":
         emit({"registration": registration.digest, "file": str(target), "thresholds": registration.thresholds.values})
         return
@@ -259,7 +282,8 @@ def register_command(
         click.echo(
             "  Thresholds are published quantiles of these records, which privacy does not protect (--grid avoids it)."
         )
-    click.echo(f"Next: fedsrc forecast {target} --records {records}")
+    source = f"--records {records}" if records else "--acceptance 0.4 --risk 0.1"
+    click.echo(f"Next: fedsrc forecast {target} {source}")
 
 
 @cli.command("forecast")
@@ -352,11 +376,14 @@ def certify(
 
 @cli.command("verify")
 @click.argument("folder", type=FolderPath)
-@click.option("--trust", multiple=True, help="Public key (64 hexadecimal digits) that must have signed; repeatable.")
+@click.option("--trust", type=Digits(), multiple=True, help="Public key that must have signed; repeatable.")
+@click.option("--registration", type=Digits(), help="Digest that the registration must have.")
 @FORMAT
-def verify_command(folder: Path, trust: tuple[str, ...], output: str) -> None:
+def verify_command(folder: Path, trust: tuple[str, ...], registration: str | None, output: str) -> None:
     """Recompute a run's certificate from its transcript, and check chain, digests and signature."""
     found = verify(folder, trusted=trust)
+    if registration is not None and found.body["registration"] != registration:
+        raise FedsrcError(f"the run is of registration {found.body['registration']}", where=str(folder))
     if found.expired:
         raise FedsrcError(f"the certificate expired on {found.body['expires']}", where=str(folder))
     say("Verified: the certificate follows from registration and transcript, and its signature fits.")
@@ -382,11 +409,22 @@ def keys_command(file: Path, output: str) -> None:
 @click.option("--site", required=True, help="The site's name in the registration.")
 @click.option("--ledger", type=FilePath, required=True, help="The site's ledger, beside its records.")
 @click.option("--max-epsilon", type=Epsilon(), help="Set the most privacy the site will ever spend on a unit.")
-def allow_command(registration: Path, site: str, ledger: Path, max_epsilon: float | None) -> None:
+@click.option("--show", is_flag=True, help="Only show what is asked.")
+@click.option("--withdraw", is_flag=True, help="Take an earlier permission back.")
+def allow_command(
+    registration: Path, site: str, ledger: Path, max_epsilon: float | None, show: bool, withdraw: bool
+) -> None:
     """At a site: read what a registration asks, and allow it."""
     registered = Registration.read(registration)
     for line in describe_registration(registered, site):
         click.echo(line)
+    if show:
+        return
+    if withdraw:
+        with closing(Ledger(ledger, must_exist=True)) as book:
+            book.forbid(site, registered.digest)
+        click.echo(f"No longer allowed at site {site}.")
+        return
     with closing(Ledger(ledger)) as book:
         allow(book, site, registered, max_epsilon)
     click.echo(f"Allowed at site {site}. Its ledger is {ledger}.")
@@ -409,7 +447,7 @@ def site_status(ledger: Path) -> None:
 @KEY
 def request_command(registration: Path, folder: Path, output: str, key: Path | None) -> None:
     """Start a run by files: write the first requests, to be carried to the sites."""
-    done = start(Registration.read(registration), folder, signing_key(key))
+    done = start(Registration.read(registration), folder, keys.load(server_key(key)))
     report_collected(done, folder, output)
 
 
@@ -442,7 +480,7 @@ def collect_command(
     folder: Path, releases: tuple[Path, ...], without_missing: bool, output: str, key: Path | None
 ) -> None:
     """Take in release files; when a round is complete, write the next requests or the certificate."""
-    done = collect(folder, releases, signing_key(key), without_missing=without_missing)
+    done = collect(folder, releases, keys.load(server_key(key)), without_missing=without_missing)
     report_collected(done, folder, output)
 
 
@@ -452,23 +490,25 @@ def report_collected(done: Collected, folder: Path, output: str) -> NoReturn:
         say(f"{path}: taken in")
     for path, earlier in done.too_late.items():
         say(f"{path}: refused, its round is closed and its request ended as {earlier}")
-    if done.too_late and not done.taken_in and done.body is None:
-        raise FedsrcError("no release was new; nothing was changed", where=str(folder))
+    for line in done.news:
+        say(line)
     if done.body is not None:
         finish(done.body, folder, output, next_command=f"fedsrc verify {folder}")
+    lines = [f"  {path}  ({whom})" for path, whom in done.asked.items()]
+    if done.too_late and not done.taken_in:
+        say("\n".join(["Requests that wait for a release:", *lines]))
+        raise FedsrcError("no release was new; nothing was changed", where=str(folder))
     if output == "json":
         emit({"status": "OPEN", "waiting": [str(path) for path in done.waiting]})
     else:
-        click.echo("Status: OPEN. Requests that wait for a release:")
-        for path in done.waiting:
-            click.echo(f"  {path}")
+        click.echo("\n".join(["Status: OPEN. Requests that wait for a release:", *lines]))
         click.echo(f"Next: carry them to their sites, then fedsrc collect {folder} RELEASE...")
     sys.exit(1)
 
 
-def signing_key(path: Path | None) -> keys.Key:
-    """The server's key: the one named, or its own, made on first use."""
-    return keys.load_or_make(path or Path(click.get_app_dir("fedsrc")) / "server.key")
+def server_key(path: Path | None) -> Path:
+    """Where the server's key lies: the file named, or its own."""
+    return path or Path(click.get_app_dir("fedsrc")) / "server.key"
 
 
 def ledger_of(records: Path) -> Path:
@@ -480,7 +520,7 @@ def certified(
     registration: Registration, table: Records, folder: Path, ledger: Path, key: Path | None, **how: Any
 ) -> Body:
     """Run with progress on the terminal."""
-    signer = signing_key(key)
+    signer = keys.load_or_make(server_key(key))
     with progress() as step:
 
         def watch(replay: Replay) -> None:
@@ -503,7 +543,7 @@ def new_registration(table: Records, settings: Mapping[str, Any], path: Path) ->
     return register(picked, table, development)
 
 
-def choices_of(settings: Mapping[str, Any], table: Records, path: Path) -> Choices:
+def choices_of(settings: Mapping[str, Any], table: Records | None, path: Path) -> Choices:
     """The user's choices over the preset's."""
     for name, flag in (("target_risk", "--target"), ("epsilon", "--epsilon")):
         if settings.get(name) is None:
@@ -514,6 +554,8 @@ def choices_of(settings: Mapping[str, Any], table: Records, path: Path) -> Choic
         raise FedsrcError("--method belongs to --preset paper", hint="the default preset is the betting certificate")
     names = {field.name for field in fields(Choices)}
     given = {name: value for name, value in settings.items() if name in names and value is not None}
+    if table is None:
+        return Choices(**given)
     return Choices(**{**given, "unit": check_unit(table, settings.get("unit"), str(path))})
 
 

@@ -6,10 +6,10 @@ fail or kill the process at every one of them.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -56,13 +56,24 @@ def write_whole(path: Path, data: bytes, *, mode: int = 0o644, replace: bool = T
             if replace:
                 move(temporary, path)
             else:
-                with suppress(FileExistsError):  # another process was first; its file stands
-                    link(temporary, path)
+                _link_or_move(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
         sync_folder(path.parent)
     except OSError as error:
         raise unwritable(path, error) from error
+
+
+def _link_or_move(temporary: Path, path: Path) -> None:
+    """Give the file its name unless the name is taken; file systems without links (a USB stick's) move it."""
+    try:
+        link(temporary, path)
+    except FileExistsError:
+        pass  # another process was first; its file stands
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS) or path.exists():
+            raise
+        move(temporary, path)
 
 
 def sync_folder(path: Path) -> None:

@@ -44,6 +44,7 @@ SELECT number, site, content, cut, units, seed, COALESCE(SUM(slots), 0), COUNT(r
 FROM intake LEFT JOIN spend ON spend.intake = intake.number WHERE site = ? GROUP BY number ORDER BY number
 """
 IN_ORDER = "in order"
+DEVELOPMENT = "development records"
 VERSION = 1
 WAIT_SECONDS = 20  # for another process that holds the ledger
 
@@ -82,7 +83,11 @@ class Ledger:
     def __init__(self, path: Path, *, must_exist: bool = False) -> None:
         self.path = path
         if must_exist and not path.is_file():
-            raise FedsrcError("there is no ledger here", where=str(path), hint="`fedsrc allow` starts one")
+            raise FedsrcError(
+                "there is no ledger here",
+                where=str(path),
+                hint="name it with --ledger; only a site that has none yet starts one, with `fedsrc allow`",
+            )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(path, isolation_level=None, timeout=WAIT_SECONDS)
@@ -178,6 +183,11 @@ class Ledger:
             row = (site, registration.digest, registration.to_toml())
             sql.execute("INSERT OR IGNORE INTO allowed VALUES (?, ?, ?)", row)
 
+    def forbid(self, site: str, registration: str) -> None:
+        """Withdraw the permission for a registration."""
+        with self._transaction() as sql:
+            sql.execute("DELETE FROM allowed WHERE site = ? AND registration = ?", (site, registration))
+
     def allowed(self, site: str) -> list[Registration]:
         """The registrations a site has allowed."""
         with self._transaction() as sql:
@@ -233,6 +243,12 @@ class Ledger:
             raise FedsrcError(f"ledger: {error}; nothing was changed", where=str(self.path)) from error
 
     def _known(self, intake: Intake, cut: str, units: int, in_order: bool) -> Intake:
+        if intake.cut == DEVELOPMENT != cut:
+            raise FedsrcError(
+                "this table chose thresholds, so its units are not protected and cannot calibrate",
+                where=str(self.path),
+                hint="calibrate on other records; `fedsrc certify` without a registration splits one table for you",
+            )
         if intake.cut != cut or intake.units != units:
             raise FedsrcError(
                 f"this table was taken in before as {intake.units} units ({intake.cut}), now as {units} ({cut})",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from fedsrc.errors import FedsrcError
-from fedsrc.ledger import Account, Ledger
+from fedsrc.ledger import DEVELOPMENT, Account, Ledger
 from fedsrc.maths.privacy import epsilon_tight
 from fedsrc.registration import Registration
 from fedsrc.release import registered_mechanism
@@ -61,10 +61,12 @@ def describe_registration(registration: Registration, site: str) -> list[str]:
     capacity = "as many as it has" if place.capacity is None else f"at most {place.capacity:,}"
     return [
         f"Registration {registration.digest}",
-        f"  wants to show that at most {100 * claim.target_risk:g}% of accepted answers are unsupported ({claim.loss})",
-        f"  asks for noised totals of {registration.schedule.batch:,} {privacy.unit}s at a time, {capacity}",
+        f"  wants to show that at most {100 * claim.target_risk:g}% of accepted answers are unsupported",
+        f"  (its word for the loss: {claim.loss}; for the traffic: {claim.population})",
+        f"  asks for noised totals of about {registration.schedule.batch:,} {privacy.unit}s at a time, {capacity}",
         f"  each {privacy.unit} once, with {noise}; epsilon {privacy.epsilon:g} at delta {privacy.delta:g}",
-        f"  server key {registration.server_key or 'none'}; this site's key {place.key or 'none'}",
+        f"  server key  {registration.server_key or 'none'}",
+        f"  site's key  {place.key or 'none'}",
     ]
 
 
@@ -90,8 +92,10 @@ def _account(account: Account) -> list[str]:
     left = intake.units - account.spent
     order = "in the table's order" if intake.seed == "in order" else "shuffled"
     words = [f"  table {intake.content[:16]}...: {intake.units:,} units ({intake.cut}), {order}"]
+    if intake.cut == DEVELOPMENT:
+        return [*words, "    it chose thresholds and cannot calibrate"]
     if not account.releases:
         return [*words, f"    nothing released, {left:,} units left"]
     price = epsilon_tight(account.largest_rho, DELTA)
-    spent = "without noise" if math.isinf(price) else f"epsilon {price:.4g} at delta {DELTA:g} each"
-    return [*words, f"    {account.spent:,} spent in {account.releases} releases ({spent}), {left:,} left"]
+    spent = "without noise" if math.isinf(price) else f"at most epsilon {price:.4g} at delta {DELTA:g} each"
+    return [*words, f"    {account.spent:,} spent in {account.releases:,} releases ({spent}), {left:,} left"]

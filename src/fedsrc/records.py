@@ -7,7 +7,7 @@ privacy protects and independence is assumed of: one record, or one source with 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,9 +21,11 @@ from fedsrc.errors import FedsrcError
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
+Keys = NDArray[np.uint64]
 Unit = Literal["record", "source"]
 Missing = Literal["refuse", "keep"]
 LOCAL_SITE = "local"
+UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException)  # a damaged file can make polars panic
 MISSING_SCORE = -1.0  # below every threshold: bin 0
 
 
@@ -58,11 +60,7 @@ class Records:
 
     def at(self, site: str) -> Records:
         """The table as one site's own: without a site column all rows are; with one, all must be."""
-        if self.site_names not in ((LOCAL_SITE,), (site,)):
-            other = next(name for name in self.site_names if name != site)
-            raise FedsrcError(
-                f"the table has rows of site {other!r}", hint=f"give site {site!r} a table of its own rows alone"
-            )
+        check_owner(self.site_names, site)
         return replace(self, site_names=(site,))
 
     @property
@@ -168,13 +166,27 @@ def several_answers(where: str) -> FedsrcError:
     )
 
 
+def check_owner(names: tuple[str, ...], site: str) -> None:
+    """Refuse a table, by its sorted site names, that holds other rows than one site's own."""
+    if names not in ((LOCAL_SITE,), (site,)):
+        other = next(name for name in names if name != site)
+        raise FedsrcError(
+            f"the table has rows of site {other!r}", hint=f"give site {site!r} a table of its own rows alone"
+        )
+
+
 def shuffled(count: int, seed: int) -> Positions:
-    """A permutation of range(count) that only the seed decides, on every machine and numpy version.
+    """A permutation of range(count) that only the seed decides, on every machine and numpy version: rows by key."""
+    return np.argsort(key_stream(seed)(count), kind="stable").astype(np.int64)
+
+
+def key_stream(seed: int) -> Callable[[int], Keys]:
+    """The keys of rows 0, 1, 2, ..., so many with every call.
 
     numpy promises stable raw bit streams, not stable permutations, so the raw stream is sorted.
     """
-    keys = np.random.PCG64(seed).random_raw(count)
-    return np.argsort(np.asarray(keys, dtype=np.uint64), kind="stable").astype(np.int64)
+    raw = np.random.PCG64(seed).random_raw
+    return lambda count: np.asarray(raw(count), dtype=np.uint64)
 
 
 def public_seed(purpose: str) -> int:
@@ -223,7 +235,7 @@ def readable(path: Path) -> Iterator[None]:
     suffix = path.suffix.lower()
     try:
         yield
-    except (pl.exceptions.PolarsError, OSError, ValueError) as error:
+    except (*UNREADABLE, OSError, ValueError) as error:
         raise FedsrcError(
             f"cannot be read as {suffix[1:]}: {_first_line(error)}",
             where=str(path),
@@ -231,7 +243,7 @@ def readable(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
@@ -317,14 +329,14 @@ class Check:
     def _floats(self, column: pl.Series, what: str) -> Floats:
         """A column as floats, NaN where it is empty; words are noted."""
         if column.dtype == pl.String:
-            stripped = column.str.strip_chars()
+            stripped = column.alias(what).str.strip_chars()
             values = stripped.cast(pl.Float64, strict=False)
             words = values.is_null() & stripped.is_not_null() & (stripped != "")
             if words.any():
                 index = words.arg_max() or 0
                 self._note_row(what, self.KIND, index, f"{what} {stripped[index]!r} is not a number", _bad_value(what))
         elif column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
-            values = column.cast(pl.Float64)
+            values = column.alias(what).cast(pl.Float64)
         else:
             self._note_kind(column, what, "numbers")
             return np.full(len(column), np.nan)
@@ -333,10 +345,10 @@ class Check:
     def _text(self, column: pl.Series, what: str) -> pl.Series:
         """A column as text; its first empty value is noted."""
         try:
-            values = column.cast(pl.String)
+            values = column.alias(what).cast(pl.String)  # the reader takes some names for patterns
         except pl.exceptions.PolarsError:
             self._note_kind(column, what, "text")
-            return pl.Series(column.name, [], dtype=pl.String)
+            return pl.Series(what, [], dtype=pl.String)
         if values.null_count():
             index = values.is_null().arg_max() or 0
             hint = "fill it in, or leave the column out"

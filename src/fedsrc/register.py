@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -75,17 +75,34 @@ def register(
 ) -> Registration:
     """A registration whose thresholds come from the development part of `records` (or from a public grid)."""
     rows = development_rows(records, development, choices.unit)
-    score, loss = records.score[rows], records.loss[rows]
-    values = grid_thresholds(choices.thresholds) if choices.grid else quantile_thresholds(score, choices.thresholds)
-    names = tuple(sites) if sites else records.site_names
+    values = grid_thresholds(choices.thresholds)
+    if not choices.grid:
+        values = quantile_thresholds(records.score[rows], choices.thresholds)
+    answers = choices.max_answers
+    if choices.unit == "source" and answers is None:
+        answers = min(most_answers(records, rows), 10)
+    binary = bool(np.isin(records.loss[rows], (0.0, 1.0)).all())
+    known = replace(choices, max_answers=answers, loss_grid=choices.loss_grid or (1 if binary else GRADED_GRID))
+    unused = choices.grid and development.units == development.of
+    return _build(known, values, tuple(sites or records.site_names), None if unused else development)
+
+
+def register_grid(choices: Choices, sites: Sequence[str] | None) -> Registration:
+    """A registration on a public grid: no record is looked at."""
+    if not choices.grid or not sites:
+        raise FedsrcError("without development records, --grid and --sites are needed")
+    if choices.unit == "source" and choices.max_answers is None:
+        raise FedsrcError("without development records, sources need --max-answers")
+    return _build(choices, grid_thresholds(choices.thresholds), tuple(sites), None)
+
+
+def _build(
+    choices: Choices, values: tuple[float, ...], names: tuple[str, ...], development: Development | None
+) -> Registration:
     per_site = (choices.weights, choices.drift, choices.site_keys, choices.capacities)
     unknown = {name for each in per_site for name in each or {}} - set(names)
     if unknown:
         raise FedsrcError(f"{min(unknown)!r} is not a site", hint=f"sites: {', '.join(names)}")
-    answers = choices.max_answers
-    if choices.unit == "source" and answers is None:
-        answers = min(most_answers(records, rows), 10)
-    binary = bool(np.isin(loss, (0.0, 1.0)).all())
     fields: dict[str, Any] = {
         "server_key": choices.server_key,
         "claim": {
@@ -101,14 +118,7 @@ def register(
             "origin": "grid" if choices.grid else "development",
         },
         "certificate": _certificate(choices),
-        "privacy": {
-            "unit": choices.unit,
-            "epsilon": choices.epsilon,
-            "delta": choices.delta,
-            "loss_grid": choices.loss_grid or (1 if binary else GRADED_GRID),
-            "max_answers": answers or 1,
-            **_release(choices.preset),
-        },
+        "privacy": _privacy(choices),
         "sites": [_site(name, choices) for name in names],
         "schedule": {
             "batch": choices.batch,
@@ -116,12 +126,23 @@ def register(
             "policy": choices.policy,
             "dropout": choices.dropout,
         },
-        "development": None if choices.grid and development.units == development.of else development.model_dump(),
+        "development": None if development is None else development.model_dump(),
     }
     try:
         return Registration.model_validate(fields)
     except ValidationError as error:
         raise FedsrcError(f"this cannot be registered: {describe(error)}") from error
+
+
+def _privacy(choices: Choices) -> dict[str, Any]:
+    return {
+        "unit": choices.unit,
+        "epsilon": choices.epsilon,
+        "delta": choices.delta,
+        "loss_grid": choices.loss_grid or 1,
+        "max_answers": choices.max_answers or 1,
+        **_release(choices.preset),
+    }
 
 
 def _certificate(choices: Choices) -> dict[str, Any]:

@@ -23,11 +23,15 @@ Status = Literal["CERTIFIED", "OPEN", "ABSTAIN"]
 
 @dataclass(frozen=True)
 class RoundTrace:
-    """One round as the card shows it: records so far and the smallest risk bound with enough acceptance."""
+    """One round as the card shows it: records so far and the smallest risk bound with enough acceptance.
+
+    Once the mixture has changed between rounds, the bound speaks of the registered target alone.
+    """
 
     round: int
     records: int
     risk_upper: float
+    every_target: bool
 
 
 class Replay:
@@ -52,7 +56,7 @@ class Replay:
         self.look: Look | None = None
         self.shares: set[tuple[Fraction, ...]] = set()  # the mixtures as calibrated, round by round
         self.trace: list[RoundTrace] = []
-        self.time = ""
+        self.times: list[str] = []  # when the folded releases were made, by their sites' clocks
         self.ended: str | None = None
         self.opened = False
         for entry in entries:
@@ -196,7 +200,7 @@ class Replay:
             raise _broken(f"round {entry.round} cannot be closed here")
         for release in sorted(self.answered, key=lambda each: self.index[each.site]):
             self.tally = add(self.tally, self.index[release.site], release)
-        self.time = max([self.time, *(each.time for each in self.answered)])
+        self.times += [each.time for each in self.answered]
         self.answered, self.in_round, self.rounds = [], False, entry.round
         if self.tally.total == 0:
             return
@@ -205,7 +209,7 @@ class Replay:
         self.look = now if self.every_target else for_target_only(self.registration, now)
         enough = self.look.acceptance_lower >= self.registration.claim.min_acceptance
         best = self.look.risk_upper[enough].min(initial=1.0)
-        self.trace.append(RoundTrace(self.rounds, self.tally.arrived, float(best)))
+        self.trace.append(RoundTrace(self.rounds, self.tally.arrived, float(best), self.every_target))
 
     def _note_shares(self) -> None:
         drawn = [a + b for a, b in zip(self.tally.slots, self.tally.missing, strict=True)]

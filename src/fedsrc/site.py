@@ -15,14 +15,12 @@ from numpy.typing import NDArray
 
 from fedsrc.errors import FedsrcError
 from fedsrc.keys import Key, public_hex
-from fedsrc.ledger import IN_ORDER, Intake, Ledger
+from fedsrc.ledger import DEVELOPMENT, IN_ORDER, Intake, Ledger
 from fedsrc.maths.basis import Ints
 from fedsrc.maths.privacy import admits
 from fedsrc.records import Positions, Records, Unit, Units, check_unit, shuffled, unit_codes, unit_count, units_of
 from fedsrc.registration import Development, Registration
 from fedsrc.release import Order, Request, histogram, make_release, registered_mechanism, utc_now
-
-DEVELOPMENT = "development records"
 
 
 @dataclass(frozen=True)
@@ -118,11 +116,11 @@ def open_sites(
     return sites
 
 
-def note_development(registration: Registration, records: Records, ledger: Ledger) -> None:
+def note_development(records: Records, ledger: Ledger) -> None:
     """Write down that a table chose thresholds, so that it cannot calibrate later: its units are not protected."""
     for name in records.site_names:
-        units = _units(registration, records, name, None)
-        ledger.take_in(name, records.digest, DEVELOPMENT, len(units), units.ids, fresh=True)
+        rows = units_of(records, name, "record")
+        ledger.take_in(name, records.digest, DEVELOPMENT, len(rows), rows.ids, fresh=True)
 
 
 def _units(registration: Registration, records: Records, name: str, keep: NDArray[np.bool_] | None) -> Units:

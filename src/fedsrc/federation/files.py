@@ -27,7 +27,7 @@ from fedsrc.replay import Replay
 from fedsrc.run import Answer, ask, begin, close, parse_release, record
 from fedsrc.site import check_key, check_request, open_sites
 from fedsrc.stream import Table, open_table
-from fedsrc.transcript import Announced, Ended, Transcript
+from fedsrc.transcript import Absent, Announced, Closed, Ended, Entry, Transcript
 
 MAX_BYTES = 20_000_000
 INBOX, REQUESTS = "inbox", "requests"
@@ -35,12 +35,14 @@ INBOX, REQUESTS = "inbox", "requests"
 
 @dataclass
 class Collected:
-    """What a call did: the certificate if the run has ended, the requests that wait, and notes for the user."""
+    """What a call did: the certificate if the run has ended, the requests that wait, and news in words."""
 
     body: Body | None = None
     waiting: list[Path] = field(default_factory=list)
     taken_in: list[Path] = field(default_factory=list)
     too_late: dict[Path, str] = field(default_factory=dict)  # files of closed rounds: nothing was done with them
+    news: list[str] = field(default_factory=list)
+    asked: dict[Path, str] = field(default_factory=dict)  # whom a waiting request is for, in words
 
 
 def start(registration: Registration, folder: Path, key: Key) -> Collected:
@@ -73,8 +75,11 @@ def collect(folder: Path, files: Iterable[Path], key: Key, *, without_missing: b
         for path, release, data in _check_all(replay, files, outcome):
             write_whole(folder / INBOX / _name(replay.asked[release.request], "release"), data)
             outcome.taken_in.append(path)
+        known = len(transcript.entries)
         _fold(replay, transcript, folder, without_missing)
-        outcome.waiting = _write_requests(replay, folder, key)
+        outcome.news = _news(replay, transcript.entries[known:])
+        outcome.asked = _write_requests(replay, folder, key)
+        outcome.waiting = list(outcome.asked)
         if replay.ended is not None:
             outcome.body = signed(issue(registration, replay, transcript.chain), key)
             write_certificate(folder, outcome.body)
@@ -164,14 +169,28 @@ def _answer(folder: Path, request: Request) -> Answer:
     return path.read_bytes() if path.exists() else "no release arrived before the round was closed"
 
 
-def _write_requests(replay: Replay, folder: Path, key: Key) -> list[Path]:
-    """Files for the requests that wait for a release."""
-    waiting = []
+def _news(replay: Replay, entries: Iterable[Entry]) -> list[str]:
+    """What was folded, in words."""
+    news = []
+    for entry in entries:
+        if isinstance(entry, Absent):
+            whose = f" of site {entry.release.site!r}" if entry.release else ""
+            news.append(f"{'refused a release' if entry.refused else 'no release'}{whose}: {entry.reason}")
+        elif isinstance(entry, Closed):
+            now = replay.trace[-1] if replay.trace else None
+            bound = "no bound yet" if now is None or now.risk_upper >= 1 else f"risk at most {now.risk_upper:.3g}"
+            news.append(f"round {entry.round} closed: {replay.tally.arrived:,} units so far, {bound}")
+    return news
+
+
+def _write_requests(replay: Replay, folder: Path, key: Key) -> dict[Path, str]:
+    """Files for the requests that wait for a release, and whom they are for."""
+    waiting = {}
     for request in replay.asked.values():
         path = folder / REQUESTS / _name(request, "request")
         write_whole(path, SignedRequest.by(request, key).to_bytes())
         if not (folder / INBOX / _name(request, "release")).exists():
-            waiting.append(path)
+            waiting[path] = f"for site {request.site}, {request.slots:,} {replay.registration.privacy.unit}s"
     return waiting
 
 

@@ -11,7 +11,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.files import write_whole
 from fedsrc.keys import Key, public_hex
 from fedsrc.ledger import Ledger
-from fedsrc.policy import allow
+from fedsrc.policy import allow, check_limit
 from fedsrc.records import Records
 from fedsrc.registration import Registration
 from fedsrc.release import Request
@@ -48,8 +48,8 @@ def certify_table(
     check_folder(folder, registration)
     check_server_key(registration, key)
     with closing(Ledger(ledger_path)) as ledger:
-        for name in {site.name for site in registration.sites} & set(records.site_names):
-            allow(ledger, name, registration)
+        for name in records.site_names:
+            check_limit(ledger, name, registration)
         sites = open_sites(registration, records, ledger, in_order=in_order, fresh=fresh, keys=site_keys)
         if not (folder / TRANSCRIPT).exists() and not any(site.room() for site in sites):
             raise FedsrcError(
@@ -57,6 +57,8 @@ def certify_table(
                 where=str(ledger_path),
                 hint="a unit is released once in its life; its certificate holds for every target of the ladder",
             )
+        for site in sites:
+            allow(ledger, site.name, registration)
         write_whole(folder / REGISTRATION, registration.to_toml().encode())
         with closing(Transcript(folder / TRANSCRIPT)) as transcript:
             replay = Replay(registration, transcript.entries)

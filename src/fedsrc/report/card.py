@@ -39,7 +39,12 @@ def _evidence(body: Body) -> list[str]:
 
 
 def _bound(row: Body) -> str:
-    return "no bound yet" if row["risk_upper"] >= 1 else f"risk at most {row['risk_upper']:.3g}"
+    shown = "no bound yet" if row["risk_upper"] >= 1 else f"risk at most {row['risk_upper']:.3g}"
+    return shown if row["every_target"] else f"{shown} (the mixture changed: for the target alone)"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _sites(body: Body) -> list[str]:
@@ -47,9 +52,8 @@ def _sites(body: Body) -> list[str]:
         "mixture as calibrated" if body["mixture"] == "as calibrated" else f"declared weights, eta {body['eta']:.4g}"
     )
     unit = body["privacy"]["unit"]
-    lines = [
-        f"{unit.capitalize()}s: {body['records']:,} in {body['rounds']} rounds, {body['releases']} releases ({mixture})"
-    ]
+    used = f"{body['records']:,} in {_count(body['rounds'], 'round')}, {_count(body['releases'], 'release')}"
+    lines = [f"{unit.capitalize()}s: {used} ({mixture})"]
     for site in body["sites"][:20]:
         weight = "" if site["weight"] is None else f", deployment weight {site['weight']:g}"
         charged = f", {site['charged']:,} charged as missing" if site["charged"] else ""
