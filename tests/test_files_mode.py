@@ -20,7 +20,7 @@ from fedsrc.federation.files import answer_file, collect, read_request, start
 from fedsrc.federation.local import LocalCarrier, certify_table
 from fedsrc.keys import Key, public_hex
 from fedsrc.ledger import Ledger
-from fedsrc.policy import allow, allowed, cost, status_words
+from fedsrc.policy import allow, allowed, cost, describe_registration, status_words
 from fedsrc.records import Records
 from fedsrc.registration import Registration
 from fedsrc.release import Release, SignedRequest
@@ -244,9 +244,62 @@ def test_tables_of_other_sites_are_refused(world: World) -> None:
         world.answer(request, "a", records=table(100, sites=("a", "b")))
 
 
+def test_renaming_the_site_gets_nothing_twice(world: World) -> None:
+    """A hostile server registers the same site under another name, with the same key: the ledger knows its table."""
+    request = start(world.reg, world.run, SERVER).waiting[0]
+    world.answer(request, "a")
+    fields = world.reg.model_dump()
+    fields["sites"] = [{**fields["sites"][0], "name": "a2"}, *fields["sites"][1:]]
+    renamed = Registration.model_validate(fields)
+    with closing(world.ledger("a")) as ledger:
+        allow(ledger, "a2", renamed)
+    again = start(renamed, world.folder / "run2", SERVER).waiting[0]
+    with closing(world.ledger("a")) as ledger, pytest.raises(FedsrcError, match="taken in before, for site 'a'"):
+        answer_file(again, lambda: TABLES["a"], ledger, KEYS["a"])
+
+
+def test_an_answered_request_needs_no_table(world: World) -> None:
+    request = start(world.reg, world.run, SERVER).waiting[0]
+    data = world.answer(request, "a").read_bytes()
+
+    def gone() -> Records:
+        raise AssertionError("the table is not needed")
+
+    with closing(world.ledger("a")) as ledger:
+        assert answer_file(request, gone, ledger, KEYS["a"]) == data
+
+
+def test_releases_from_the_future_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedsrc.site.utc_now", lambda: "2999-01-01T00:00:00Z")
+    files = world.answers(start(world.reg, world.run, SERVER).waiting)
+    with pytest.raises(FedsrcError, match="dated in the future"):
+        collect(world.run, files, SERVER)
+
+
+def test_withdrawn_permissions(world: World) -> None:
+    request = start(world.reg, world.run, SERVER).waiting[0]
+    with closing(world.ledger("a")) as ledger:
+        ledger.forbid("a", world.reg.digest)
+    with pytest.raises(FedsrcError, match="has not allowed"):
+        world.answer(request, "a")
+
+
+def test_what_a_site_reads_before_it_agrees(world: World) -> None:
+    """Nothing in a registration can forge a line on the screen on which a site consents."""
+    text = "\n".join(describe_registration(world.reg, "a"))
+    for part in ("epsilon 8 at delta 1e-06", "one record being there or not", "at most 500", public_hex(SERVER)):
+        assert part in text
+    for bad in ("x)\n  epsilon 0.01", "\u001b[8m", "\u202eabc", "a\u2028b", "\x85"):
+        for section in ({"claim": {"population": bad}}, {"claim": {"loss": bad}}, {"claim": {"score": bad}}):
+            with pytest.raises(ValueError, match="printable"):
+                changed(world.reg, **section)
+        with pytest.raises(ValueError, match="printable"):
+            Registration.model_validate({**world.reg.model_dump(), "sites": [{"name": bad}]})
+
+
 def test_a_site_keeps_to_its_own_limit(world: World) -> None:
     with closing(world.ledger("a")) as ledger:
-        assert ledger.max_epsilon("a") == 10.0
+        assert ledger.max_epsilon() == 10.0
         dear = changed(world.reg, privacy={"epsilon": 12.0})
         with pytest.raises(FedsrcError, match="allows epsilon 10 at most"):
             allow(ledger, "a", dear)
@@ -256,7 +309,7 @@ def test_a_site_keeps_to_its_own_limit(world: World) -> None:
             allow(ledger, "a", lax)
         with pytest.raises(FedsrcError, match="has not allowed"):
             allowed(ledger, "a", dear.digest)
-        ledger.limit("a", 5.0)
+        ledger.limit(5.0)
         with pytest.raises(FedsrcError, match="allows epsilon 5 at most"):
             allowed(ledger, "a", world.reg.digest)
 

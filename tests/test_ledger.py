@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 from fedsrc.errors import FedsrcError
-from fedsrc.ledger import Ledger
+from fedsrc.ledger import DEVELOPMENT, Ledger, Names
+from fedsrc.maths.privacy import rho_tight
 from fedsrc.records import Units
 from fedsrc.release import Request
 
 UNITS = Units(np.arange(11), np.linspace(0, 1, 10), np.zeros(10), tuple("abcdefghij"))
+NAMED = Names(UNITS.ids)
 OTHER = Units(np.arange(3), np.zeros(2), np.zeros(2), ("x", "a"))
 
 
@@ -45,7 +47,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 def test_spent_units_are_a_prefix_of_the_order(ledger: Ledger) -> None:
     make = Maker()
-    intake = ledger.take_in("s", "t", "records", 10, UNITS.ids)
+    intake = ledger.take_in("s", "t", "records", 10, NAMED)
     for number in (1, 2):
         ledger.answer(intake, request(number), 0.1, make)
     assert [*make.seen[0], *make.seen[1]] == list(range(8))
@@ -60,17 +62,17 @@ def test_spent_units_are_a_prefix_of_the_order(ledger: Ledger) -> None:
 def test_the_same_request_gives_the_same_bytes_for_ever(tmp_path: Path) -> None:
     make = Maker()
     with closing(Ledger(tmp_path / "l")) as first:
-        intake = first.take_in("s", "t", "records", 10, UNITS.ids)
+        intake = first.take_in("s", "t", "records", 10, NAMED)
         data = first.answer(intake, request(1), 0.1, make)
     with closing(Ledger(tmp_path / "l")) as again:
-        same = again.take_in("s", "t", "records", 10, UNITS.ids)
+        same = again.take_in("s", "t", "records", 10, NAMED)
         assert same == intake
         assert again.answer(same, request(1), 0.1, make) == data
     assert len(make.seen) == 1
 
 
 def test_a_failure_while_releasing_spends_nothing(ledger: Ledger) -> None:
-    intake = ledger.take_in("s", "t", "records", 10, UNITS.ids)
+    intake = ledger.take_in("s", "t", "records", 10, NAMED)
 
     def fail(first: int, slots: int) -> bytes:
         raise RuntimeError("no noise today")
@@ -81,36 +83,71 @@ def test_a_failure_while_releasing_spends_nothing(ledger: Ledger) -> None:
 
 
 def test_known_units_are_refused_in_another_table(ledger: Ledger) -> None:
-    ledger.take_in("s", "t", "records", 10, UNITS.ids)
-    with pytest.raises(FedsrcError, match="unit 'a' was taken in before"):
-        ledger.take_in("s", "u", "records", 2, OTHER.ids)
-    assert ledger.take_in("elsewhere", "u", "records", 2, OTHER.ids).units == 2  # another site's ids are its own
-    with pytest.raises(FedsrcError, match="unit 'a' was taken in before"):
-        ledger.take_in("s", "u", "records", 2, OTHER.ids)  # the refusal left no trace
+    """At whatever site, and as whatever unit: the site's name and the unit are the registration's word."""
+    ledger.take_in("s", "t", "records", 10, Names(UNITS.ids, ["p", "q"]))
+    for site, names in [
+        ("s", Names(["x", "a"])),
+        ("elsewhere", Names(["x", "a"])),
+        ("s", Names(None, ["q"])),
+        ("s", Names(["new"], ["r", "p"])),
+    ]:
+        for _ in range(2):  # the refusal leaves no trace
+            with pytest.raises(FedsrcError, match="was taken in before, with another table"):
+                ledger.take_in(site, "u", "records", 2, names)
+    assert ledger.take_in("s", "u", "records", 2, Names(["x", "y"], ["z"])).units == 2
+
+
+def test_a_table_under_another_site_name_is_the_same_table(ledger: Ledger) -> None:
+    """A server that renames the site gets nothing twice."""
+    ledger.take_in("north", "t", "records", 10, Names())
+    for whole in (True, False):
+        with pytest.raises(FedsrcError, match="taken in before, for site 'north'"):
+            ledger.take_in("north2", "t", "records", 10, Names(), whole=whole, fresh=True)
+    ledger.take_in("a", "several", "records", 3, Names(), whole=False, fresh=True)
+    ledger.take_in("b", "several", "records", 4, Names(), whole=False, fresh=True)
+    with pytest.raises(FedsrcError, match="taken in before, for site 'a'"):
+        ledger.take_in("c", "several", "records", 7, Names(), fresh=True)
+
+
+def test_development_tables_cannot_calibrate_under_any_name(ledger: Ledger) -> None:
+    ledger.take_in("local", "dev", DEVELOPMENT, 10, Names())
+    for site in ("local", "north"):
+        with pytest.raises(FedsrcError, match="chose thresholds"):
+            ledger.take_in(site, "dev", "records", 10, Names(), fresh=True)
+
+
+def test_the_sites_limit_holds_inside_the_transaction(ledger: Ledger) -> None:
+    intake, make = ledger.take_in("s", "t", "records", 10, NAMED), Maker()
+    ledger.limit(1.0)
+    assert ledger.max_epsilon() == 1.0
+    with pytest.raises(FedsrcError, match="more than epsilon 1"):
+        ledger.answer(intake, request(1), rho_tight(1.0, 1e-6) * 1.01, make)
+    assert (ledger.spent(intake), make.seen) == (0, [])
+    ledger.answer(intake, request(1), rho_tight(1.0, 1e-6), make)
 
 
 def test_a_table_stays_as_it_was_first_cut(ledger: Ledger) -> None:
-    ledger.take_in("s", "t", "records", 10, UNITS.ids)
+    ledger.take_in("s", "t", "records", 10, NAMED)
     with pytest.raises(FedsrcError, match="taken in before as 10 units"):
-        ledger.take_in("s", "t", "records, without 2 development units by seed 1", 10, UNITS.ids)
+        ledger.take_in("s", "t", "records, without 2 development units by seed 1", 10, NAMED)
     with pytest.raises(FedsrcError, match="another order"):
-        ledger.take_in("s", "t", "records", 10, UNITS.ids, in_order=True)
+        ledger.take_in("s", "t", "records", 10, NAMED, in_order=True)
 
 
-def test_tables_without_ids_are_not_taken_for_fresh(ledger: Ledger) -> None:
-    """An edited copy of a table has another digest: without ids only the user can say that its units are new."""
-    ledger.take_in("s", "t", "records", 10, None)
-    for ids in (None, ["p", "q"]):
+def test_tables_without_common_names_are_not_taken_for_fresh(ledger: Ledger) -> None:
+    """An edited copy of a table has another digest: without names in common only the user can say that it is new."""
+    ledger.take_in("s", "t", "records", 10, Names(["a"]))
+    for names in (Names(), Names(None, ["q"])):
         with pytest.raises(FedsrcError, match="a unit used twice would not be seen"):
-            ledger.take_in("s", "u", "records", 2, ids)
-    assert ledger.take_in("s", "u", "records", 2, None, fresh=True).units == 2
-    assert ledger.take_in("s", "t", "records", 10, None).units == 10
+            ledger.take_in("s", "u", "records", 2, names)
+    assert ledger.take_in("s", "u", "records", 2, Names(), fresh=True).units == 2
+    assert ledger.take_in("s", "t", "records", 10, Names(["a"])).units == 10
 
 
 def test_in_order_is_the_tables_order(ledger: Ledger) -> None:
-    intake = ledger.take_in("s", "t", "records", 10, UNITS.ids, in_order=True)
+    intake = ledger.take_in("s", "t", "records", 10, NAMED, in_order=True)
     assert intake.order().tolist() == list(range(10))
-    shuffled = ledger.take_in("r", "t", "records", 10, UNITS.ids)
+    shuffled = ledger.take_in("r", "v", "records", 10, Names(["other"]))
     assert sorted(shuffled.order().tolist()) == list(range(10))
 
 

@@ -105,7 +105,7 @@ NONSENSE: dict[str, tuple[str, dict[str, Any], str]] = {
     "text for number": ("schedule", {"batch": "200"}, "batch"),
     "zero batch": ("schedule", {"batch": 0}, "batch"),
     "answers of a record": ("privacy", {"max_answers": 3}, "max_answers"),
-    "too fine": ("privacy", {"unit": "source", "max_answers": 12, "loss_grid": 1000}, "too fine"),
+    "too fine": ("privacy", {"unit": "source", "max_answers": 12, "loss_grid": 100}, "too fine"),
 }
 
 
@@ -175,7 +175,7 @@ def test_graded_losses_get_a_grid() -> None:
     records = table(500)
     graded = replace(records, loss=records.loss * 0.5)
     assert registration(records).privacy.loss_grid == 1
-    assert registration(graded).privacy.loss_grid == 1000
+    assert registration(graded).privacy.loss_grid == 100
     assert registration(graded, loss_grid=10).privacy.loss_grid == 10
 
 

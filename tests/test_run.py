@@ -270,6 +270,7 @@ def test_broken_transcripts_are_not_replayed(stage: Callable[..., Stage]) -> Non
         "an end before its time": [*entries[: closed + 1], Ended(reason="rounds used")],
         "a false certificate": [*entries[: closed + 1], Ended(reason="certified")],
         "an entry after the end": [*entries, entries[1]],
+        "announced twice": [*entries[:2], entries[1]],
         "an unknown site": [entries[0], Announced(site="nowhere", units=5)],
         "units announced inside a round": [*entries[: asked + 1], entries[1]],
         "an absence of nothing": [*entries[:asked], Absent(request="0" * 64, refused=False, reason="")],
@@ -349,19 +350,19 @@ def test_development_units_are_never_released(tmp_path: Path) -> None:
     assert sample(reg, replay.tally).masses.accepted.tolist() == pytest.approx([2400.0] * 20)
 
 
-def test_a_changing_mixture_speaks_of_the_target_alone(stage: Callable[..., Stage]) -> None:
-    """Sites that run out at different times change the mixture as calibrated: no claim on other targets then."""
-    uneven = replace(RECORDS, site=np.sort(np.arange(3000) % 7 // 3))
-    for reg, holds in (
-        (registration(uneven, batch=200, policy="final"), False),
-        (registration(uneven, batch=200, policy="final", weights={"a": 0.4, "b": 0.4, "c": 0.2}), True),
-        (registration(uneven, batch=100, policy="final", rounds=2), True),
+def test_only_a_fixed_mixture_speaks_of_every_target(stage: Callable[..., Stage]) -> None:
+    """Without declared weights the mixture as calibrated may change between looks: the target alone is claimed."""
+    weights = {"a": 0.4, "b": 0.4, "c": 0.2}
+    one = table(800)
+    for name, reg, records, holds in (
+        ("none", registration(RECORDS, batch=200, policy="final"), RECORDS, False),
+        ("declared", registration(RECORDS, batch=200, policy="final", weights=weights), RECORDS, True),
+        ("one", registration(one, batch=200, policy="final"), one, True),
     ):
-        made = stage(reg, f"run{holds}{reg.schedule.batch}", uneven)
+        made = stage(reg, name, records)
         replay = made.play()
         body = issue(reg, replay, made.transcript.chain)
-        assert body["every_target"] == holds
-        assert bool(body["also_certified"]) == holds
+        assert (body["every_target"], bool(body["also_certified"])) == (holds, holds)
         assert replay.look is not None
         if not holds:
             assert set(replay.look.risk_upper.tolist()) <= {0.2, 1.0}
@@ -371,6 +372,10 @@ def test_tables_that_break_independence_are_refused_under_a_registration(tmp_pat
     repeated = replace(RECORDS, source=np.arange(3000) // 2, source_names=tuple(map(str, range(1500))))
     with closing(Ledger(tmp_path / "l")) as ledger, pytest.raises(FedsrcError, match="not independent"):
         open_sites(registration(RECORDS), repeated, ledger)
+    with closing(Ledger(tmp_path / "n")) as ledger:
+        assert (
+            len(open_sites(registration(RECORDS, independent=True), repeated, ledger)) == 3
+        )  # declared, and on the card
     by_source = registration(repeated, unit="source")
     with closing(Ledger(tmp_path / "m")) as ledger, pytest.raises(FedsrcError, match="more than one site"):
         open_sites(by_source, repeated, ledger)

@@ -276,20 +276,24 @@ def test_the_development_part_must_fit_the_table(tmp_path: Path, ledger: Ledger)
 
 def remembered(path: Path) -> list[Any]:
     with closing(sqlite3.connect(path)) as sql:
-        return sql.execute("SELECT site, id, intake FROM unit ORDER BY id").fetchall()
+        return sql.execute("SELECT * FROM unit ORDER BY 1, 2").fetchall()
 
 
-def test_every_id_is_remembered(tmp_path: Path) -> None:
-    """Those of the development part too: its units are known, and are not to come back as calibration records."""
-    path = write(random_frame(np.random.default_rng(0), 40, ids=True), tmp_path / "t.parquet")
-    reg = without(registered(), 10, 40, 3)
+def test_every_id_and_source_is_remembered(tmp_path: Path) -> None:
+    """Those of the development part too: its units are known, and are not to come back as calibration records.
+
+    Records that share a source are let in when they are registered as independent."""
+    frame = random_frame(np.random.default_rng(0), 40, ids=True)
+    sources = pl.Series("source", [f"s{i % 15}" for i in range(40)])
+    path = write(frame.with_columns(sources), tmp_path / "t.parquet")
+    reg = without(registered(privacy={"independent": True}), 10, 40, 3)
     with closing(Ledger(tmp_path / "one")) as one, closing(Ledger(tmp_path / "other")) as other:
         open_table(reg, "a", Table(path, batch=7), one)
         open_sites(reg, read_records(path).at("a"), other)
         again = write(pl.DataFrame({"id": ["v", "u7"], "loss": [0, 1], "score": [0.1, 0.2]}), tmp_path / "u.csv")
         with pytest.raises(FedsrcError, match="unit 'u7' was taken in before"):
             open_table(registered(), "a", Table(again, batch=1), one)
-    assert len(remembered(tmp_path / "one")) == 40
+    assert len(remembered(tmp_path / "one")) == 40 + 15
     assert remembered(tmp_path / "one") == remembered(tmp_path / "other")
 
 
@@ -303,10 +307,17 @@ def test_names_are_taken_at_their_word(tmp_path: Path, ledger: Ledger) -> None:
         ledger = Ledger(tmp_path / "other")
 
 
+def test_unknown_sites_are_refused(tmp_path: Path, ledger: Ledger) -> None:
+    path = write(random_frame(np.random.default_rng(0), 9), tmp_path / "t.csv")
+    with pytest.raises(FedsrcError, match="site 'a' is not in the registration"):
+        open_table(registered("b"), "a", Table(path), ledger)
+    assert ledger.accounts("a") == []
+
+
 def test_a_second_table_without_ids_needs_an_assertion(tmp_path: Path, ledger: Ledger) -> None:
     one, other = (write(random_frame(np.random.default_rng(seed), 30), tmp_path / f"{seed}.csv") for seed in (1, 2))
     open_table(registered(), "a", Table(one), ledger)
-    with pytest.raises(FedsrcError, match="without ids a unit used twice would not be seen"):
+    with pytest.raises(FedsrcError, match="a unit used twice would not be seen"):
         open_table(registered(), "a", Table(other), ledger)
     assert open_table(registered(), "a", Table(other), ledger, fresh=True).intake.number == 2
 
@@ -375,7 +386,7 @@ def test_a_table_that_changes_is_refused(tmp_path: Path, ledger: Ledger, monkeyp
     contents = stream.examine(Table(path), "a")
     change(path)
     with pytest.raises(FedsrcError, match="the table changed while it was read"):
-        list(contents.ids())
+        list(contents.names().ids or ())
     assert ledger.accounts("a") == []
     site = open_table(registered(), "a", Table(path), ledger)
     change(path)

@@ -64,8 +64,8 @@ def issue(registration: Registration, replay: Replay, chain: Chain) -> Body:
         "method": registration.certificate.method,
         "privacy": _privacy(registration),
         "thresholds": [] if bounds is None else _table(registration, bounds),
-        "every_target": replay.every_target,
-        "also_certified": _also(registration, bounds) if bounds is not None and replay.every_target else [],
+        "every_target": registration.fixed_mixture,
+        "also_certified": _also(registration, bounds) if bounds is not None and registration.fixed_mixture else [],
         "evidence": [asdict(each) for each in replay.trace],
         "assumptions": _assumptions(registration, replay),
         "does_not_say": list(DOES_NOT_SAY),
@@ -100,8 +100,16 @@ def signed(body: Body, key: keys.Key) -> Body:
 
 def write_certificate(folder: Path, body: Body) -> None:
     """Put the certificate into a run folder, in one step."""
-    text = json.dumps(json.loads(canonical_bytes(body)), indent=1, ensure_ascii=False, sort_keys=True)
-    write_whole(folder / CERTIFICATE, text.encode() + b"\n")
+    write_whole(folder / CERTIFICATE, certificate_text(body).encode())
+
+
+def certificate_text(body: Body) -> str:
+    """The only text that says a body: sorted keys, each once."""
+    try:
+        plain = json.loads(canonical_bytes(body))
+    except ValueError:
+        return ""  # NaN has no canonical form, so no text says it
+    return json.dumps(plain, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def read_run(folder: Path) -> tuple[Registration, list[Entry], Chain]:
@@ -140,6 +148,8 @@ def check_certificate(
 ) -> None:
     """Refuse a certificate's text unless it says what is expected and is signed by the right key."""
     found = parse_certificate(text, where)
+    if certificate_text(found) != text:
+        raise FedsrcError("is not a certificate as fedsrc writes it", where=where, hint="it was edited or written anew")
     body = {name: value for name, value in found.items() if name not in ("key", "signature")}
     names = sorted(set(body) ^ set(expected)) or [n for n in expected if not _same(body[n], expected[n])]
     if names:
@@ -287,12 +297,19 @@ def _assumptions(registration: Registration, replay: Replay) -> list[Body]:
         _origin_note(registration),
         {"what": f"every {unit} was released once", "how": "declared"},
         {"what": f"{unit}s at a site are independent draws of its traffic, used {order}", "how": "not checkable"},
+        *_sharing_note(registration),
         {"what": f"{mixture}, {drift}", "how": "declared"},
         {"what": dropout, "how": dropout_how},
         {"what": "score, loss and thresholds were fixed before calibration", "how": "declared"},
         *_development_note(registration),
         *_grid_note(registration),
     ]
+
+
+def _sharing_note(registration: Registration) -> list[Body]:
+    if not registration.privacy.independent:
+        return []
+    return [{"what": "records that share a source are independent", "how": "declared"}]
 
 
 def _origin_note(registration: Registration) -> Body:

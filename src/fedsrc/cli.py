@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -233,7 +234,11 @@ def demo(folder: Path, output: str, key: Path | None) -> None:
     demo_data.write_table(table)
     say(demo_data.ABOUT)
     records = read_records(table)
-    registration = new_registration(records, {"target_risk": 0.1, "epsilon": 1.0, "batch": 100}, table)
+    registration = new_registration(
+        records,
+        {"target_risk": 0.1, "epsilon": 1.0, "batch": 100, "weights": dict.fromkeys(records.site_names, 0.2)},
+        table,
+    )
     body = certified(registration, records, folder / "run", ledger_of(table), key)
     verify(folder / "run")
     finish(body, folder / "run", output, next_command=f"fedsrc verify {folder / 'run'}")
@@ -556,7 +561,8 @@ def choices_of(settings: Mapping[str, Any], table: Records | None, path: Path) -
     given = {name: value for name, value in settings.items() if name in names and value is not None}
     if table is None:
         return Choices(**given)
-    return Choices(**{**given, "unit": check_unit(table, settings.get("unit"), str(path))})
+    unit = check_unit(table, settings.get("unit"), str(path))
+    return Choices(**{**given, "unit": unit, "independent": unit == "record" and table.repeats_sources})
 
 
 def given_choices() -> list[str]:
@@ -633,16 +639,23 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def main() -> None:
-    """Entry point: user errors are two lines on stderr and exit status 2."""
+    """Entry point. Only 0 and 1 are results; whatever goes wrong is 2, or 130 when interrupted."""
     warnings.showwarning = _show_warning
     try:
-        cli()
+        sys.exit(cli(standalone_mode=False) or 0)
     except FedsrcError as error:
         say(f"error: {error}")
-        sys.exit(2)
+    except click.ClickException as error:
+        error.show()
+    except (click.Abort, KeyboardInterrupt):
+        say("interrupted; run the same command again to continue")
+        sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(2)
+    except Exception:
+        traceback.print_exc()
+        say("error: this is a fault in fedsrc, please report it; nothing it wrote is half-written")
+    sys.exit(2)
 
 
 if __name__ == "__main__":

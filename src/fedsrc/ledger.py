@@ -17,6 +17,7 @@ import numpy as np
 
 from fedsrc import files
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.privacy import admits, compose, rho_tight
 from fedsrc.records import Positions, shuffled
 from fedsrc.registration import Registration
 from fedsrc.release import Request
@@ -24,10 +25,11 @@ from fedsrc.release import Request
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS intake (
     number INTEGER PRIMARY KEY, site TEXT NOT NULL, content TEXT NOT NULL, cut TEXT NOT NULL,
-    units INTEGER NOT NULL, seed TEXT NOT NULL, named INTEGER NOT NULL, UNIQUE (site, content)
+    units INTEGER NOT NULL, seed TEXT NOT NULL, kinds INTEGER NOT NULL, whole INTEGER NOT NULL,
+    UNIQUE (site, content)
 ) STRICT;
 CREATE TABLE IF NOT EXISTS unit (
-    site TEXT NOT NULL, id TEXT NOT NULL, intake INTEGER NOT NULL, PRIMARY KEY (site, id)
+    kind TEXT NOT NULL, name TEXT NOT NULL, content TEXT NOT NULL, PRIMARY KEY (kind, name)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS spend (
     request TEXT PRIMARY KEY, registration TEXT NOT NULL, intake INTEGER NOT NULL, first INTEGER NOT NULL,
@@ -36,7 +38,7 @@ CREATE TABLE IF NOT EXISTS spend (
 CREATE TABLE IF NOT EXISTS allowed (
     site TEXT NOT NULL, registration TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (site, registration)
 ) STRICT;
-CREATE TABLE IF NOT EXISTS policy (site TEXT PRIMARY KEY, max_epsilon REAL NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS policy (one INTEGER PRIMARY KEY CHECK (one = 1), max_epsilon REAL NOT NULL) STRICT;
 """
 FIND_INTAKE = "SELECT number, site, content, cut, units, seed FROM intake WHERE site = ? AND content = ?"
 ACCOUNTS = """
@@ -46,6 +48,7 @@ FROM intake LEFT JOIN spend ON spend.intake = intake.number WHERE site = ? GROUP
 IN_ORDER = "in order"
 DEVELOPMENT = "development records"
 VERSION = 1
+DELTA = 1e-6  # a site converts to epsilon at its own delta, whatever a registration says
 WAIT_SECONDS = 20  # for another process that holds the ledger
 
 
@@ -75,6 +78,18 @@ class Account:
     spent: int
     releases: int
     largest_rho: float
+
+
+@dataclass(frozen=True)
+class Names:
+    """By what names a table's rows can be recognised in another table: ids, sources, both or neither."""
+
+    ids: Iterable[str] | None = None
+    sources: Iterable[str] | None = None
+
+    @property
+    def kinds(self) -> int:
+        return (self.ids is not None) + 2 * (self.sources is not None)
 
 
 class Ledger:
@@ -110,28 +125,33 @@ class Ledger:
         content: str,
         cut: str,
         units: int,
-        ids: Iterable[str] | None,
+        names: Names,
         *,
+        whole: bool = True,
         in_order: bool = False,
         fresh: bool = False,
     ) -> Intake:
-        """Fix a table's unit count and order before its scores or losses are used; the same table again is the same
-        intake, a unit id seen in another table is refused. Where ids cannot tell, `fresh` must assert it."""
+        """Fix a table's unit count and order before its scores or losses are used.
+
+        The same table again is the same intake. A record or source that another table held is refused, at whatever
+        site and as whatever unit; where names cannot tell, `fresh` must assert it. `whole`: all of the table is this
+        site's, so no other site can take it in.
+        """
         with self._transaction() as sql:
             row = sql.execute(FIND_INTAKE, (site, content)).fetchone()
             if row is not None:
                 return self._known(Intake(*row), cut, units, in_order)
+            self._check_elsewhere(sql, content, whole)
             if not fresh:
-                self._check_comparable(sql, site, ids is not None)
+                self._check_comparable(sql, content, names.kinds)
             seed = IN_ORDER if in_order else str(secrets.randbits(63))
             cursor = sql.execute(
-                "INSERT INTO intake (site, content, cut, units, seed, named) VALUES (?, ?, ?, ?, ?, ?)",
-                (site, content, cut, units, seed, ids is not None),
+                "INSERT INTO intake (site, content, cut, units, seed, kinds, whole) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (site, content, cut, units, seed, names.kinds, whole),
             )
-            number = int(cursor.lastrowid or 0)
-            if ids is not None:
-                self._remember(sql, site, number, ids)
-            return Intake(number, site, content, cut, units, seed)
+            for kind, found in (("id", names.ids), ("source", names.sources)):
+                self._remember(sql, content, kind, found or ())
+            return Intake(int(cursor.lastrowid or 0), site, content, cut, units, seed)
 
     def spent(self, intake: Intake, *, besides: str = "") -> int:
         """How many units of an intake have been released (under other registrations than `besides`)."""
@@ -157,9 +177,10 @@ class Ledger:
         `make` gets the first place in the intake's order and the number of places.
         """
         with self._transaction() as sql:
-            row = sql.execute("SELECT release FROM spend WHERE request = ?", (request.digest,)).fetchone()
-            if row is not None:
-                return bytes(row[0])
+            stored = self._stored(sql, request)
+            if stored is not None:
+                return stored
+            self._check_privacy(sql, rho)
             first = self._spent(sql, intake)
             left = intake.units - first
             if capacity is not None:
@@ -194,20 +215,24 @@ class Ledger:
             rows = sql.execute("SELECT text FROM allowed WHERE site = ? ORDER BY rowid", (site,)).fetchall()
         return [Registration.from_toml(text, where=str(self.path)) for (text,) in rows]
 
-    def limit(self, site: str, max_epsilon: float) -> None:
-        """Set the largest epsilon that a site will ever allow one of its units."""
+    def limit(self, max_epsilon: float) -> None:
+        """Set the largest epsilon that any unit of this ledger may ever cost, at DELTA."""
         with self._transaction() as sql:
-            sql.execute("INSERT OR REPLACE INTO policy VALUES (?, ?)", (site, max_epsilon))
+            sql.execute("INSERT OR REPLACE INTO policy VALUES (1, ?)", (max_epsilon,))
 
-    def max_epsilon(self, site: str) -> float | None:
-        """The site's own limit, if it has set one."""
+    def max_epsilon(self) -> float | None:
+        """The ledger's own limit, if one is set."""
         with self._transaction() as sql:
-            row = sql.execute("SELECT max_epsilon FROM policy WHERE site = ?", (site,)).fetchone()
-        return None if row is None else float(row[0])
+            return self._max_epsilon(sql)
+
+    def stored(self, request: Request) -> bytes | None:
+        """The bytes that answered a request before, if any."""
+        with self._transaction() as sql:
+            return self._stored(sql, request)
 
     def sites(self) -> list[str]:
         """Every site this ledger knows."""
-        query = "SELECT site FROM intake UNION SELECT site FROM allowed UNION SELECT site FROM policy ORDER BY site"
+        query = "SELECT site FROM intake UNION SELECT site FROM allowed ORDER BY site"
         with self._transaction() as sql:
             return [str(row[0]) for row in sql.execute(query)]
 
@@ -244,41 +269,78 @@ class Ledger:
 
     def _known(self, intake: Intake, cut: str, units: int, in_order: bool) -> Intake:
         if intake.cut == DEVELOPMENT != cut:
-            raise FedsrcError(
-                "this table chose thresholds, so its units are not protected and cannot calibrate",
-                where=str(self.path),
-                hint="calibrate on other records; `fedsrc certify` without a registration splits one table for you",
-            )
+            raise self._chose_thresholds()
         if intake.cut != cut or intake.units != units:
             raise FedsrcError(
                 f"this table was taken in before as {intake.units} units ({intake.cut}), now as {units} ({cut})",
                 where=str(self.path),
-                hint="its units stay as they were first cut; use the same unit, development part and missing rule",
+                hint="its units stay as they were first cut; use the same unit and development part",
             )
         if in_order != (intake.seed == IN_ORDER):
             raise FedsrcError("this table was taken in before with another order", where=str(self.path))
         return intake
 
-    def _check_comparable(self, sql: sqlite3.Connection, site: str, named: bool) -> None:
-        """Without ids in both tables, nobody can tell whether a unit comes back under another table's digest."""
-        query = "SELECT COUNT(*) FROM intake WHERE site = ? AND (NOT named OR NOT ?)"
-        if sql.execute(query, (site, named)).fetchone()[0]:
+    def _check_elsewhere(self, sql: sqlite3.Connection, content: str, whole: bool) -> None:
+        """One table's rows belong to one site each: under another site's name they are the same units."""
+        query = "SELECT site, cut FROM intake WHERE content = ? AND (whole OR ?) LIMIT 1"
+        row = sql.execute(query, (content, whole)).fetchone()
+        if row is None:
+            return
+        if row[1] == DEVELOPMENT:
+            raise self._chose_thresholds()
+        raise FedsrcError(
+            f"this table was taken in before, for site {row[0]!r}",
+            where=str(self.path),
+            hint="a unit is released once in its life, under whatever name its site goes",
+        )
+
+    def _chose_thresholds(self) -> FedsrcError:
+        return FedsrcError(
+            "this table chose thresholds, so its units are not protected and cannot calibrate",
+            where=str(self.path),
+            hint="calibrate on other records; `fedsrc certify` without a registration splits one table for you",
+        )
+
+    def _check_comparable(self, sql: sqlite3.Connection, content: str, kinds: int) -> None:
+        """Without a kind of name that both tables have, nobody can tell whether a unit comes back."""
+        query = "SELECT COUNT(*) FROM intake WHERE content != ? AND kinds & ? = 0"
+        if sql.execute(query, (content, kinds)).fetchone()[0]:
             raise FedsrcError(
-                f"site {site!r} has taken in another table before, and without ids a unit used twice would not be seen",
+                "another table was taken in before, and without ids in both a unit used twice would not be seen",
                 where=str(self.path),
                 hint="give both tables an id column, or pass --fresh to assert that no unit was in an earlier table",
             )
 
-    def _remember(self, sql: sqlite3.Connection, site: str, number: int, ids: Iterable[str]) -> None:
-        for each in ids:
-            try:
-                sql.execute("INSERT INTO unit VALUES (?, ?, ?)", (site, each, number))
-            except sqlite3.IntegrityError as error:
+    def _remember(self, sql: sqlite3.Connection, content: str, kind: str, names: Iterable[str]) -> None:
+        insert = "INSERT INTO unit VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET name = name RETURNING content"
+        for name in names:
+            known = sql.execute(insert, (kind, name, content)).fetchone()[0]
+            if known != content:
                 raise FedsrcError(
-                    f"site {site!r}: unit {each!r} was taken in before",
+                    f"{'unit' if kind == 'id' else 'source'} {name!r} was taken in before, with another table",
                     where=str(self.path),
                     hint="a unit may be used once; leave known units out of a new table",
-                ) from error
+                )
+
+    def _stored(self, sql: sqlite3.Connection, request: Request) -> bytes | None:
+        row = sql.execute("SELECT release FROM spend WHERE request = ?", (request.digest,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def _max_epsilon(self, sql: sqlite3.Connection) -> float | None:
+        row = sql.execute("SELECT max_epsilon FROM policy").fetchone()
+        return None if row is None else float(row[0])
+
+    def _check_privacy(self, sql: sqlite3.Connection, rho: float) -> None:
+        """The pathwise filter, against the site's own limit: units still unspent have cost nothing yet.
+
+        Paper: Theorem (privacy), eq. (rho-transcript).
+        """
+        limit = self._max_epsilon(sql)
+        if limit is not None and not admits(compose([]), rho, rho_tight(limit, DELTA)):
+            raise FedsrcError(
+                f"the release would cost more than epsilon {limit:g}, the site's limit; nothing was released",
+                where=str(self.path),
+            )
 
     def _given(self, sql: sqlite3.Connection, site: str, registration: str) -> int:
         query = (

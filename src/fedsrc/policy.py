@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from fedsrc.errors import FedsrcError
-from fedsrc.ledger import DEVELOPMENT, Account, Ledger
+from fedsrc.ledger import DELTA, DEVELOPMENT, Account, Ledger
 from fedsrc.maths.privacy import epsilon_tight
 from fedsrc.registration import Registration
 from fedsrc.release import registered_mechanism
 
-DELTA = 1e-6  # the site converts to epsilon at its own delta, whatever the registration says
+ADJACENCY = {"zero-out": "being there or not", "replacement": "being this one or another"}
 
 
 def cost(registration: Registration) -> float:
@@ -22,14 +22,14 @@ def allow(ledger: Ledger, site: str, registration: Registration, max_epsilon: fl
     """Allow a registration at a site, within the site's limit; `max_epsilon` sets the limit."""
     registration.site(site)
     if max_epsilon is not None:
-        ledger.limit(site, max_epsilon)
+        ledger.limit(max_epsilon)
     check_limit(ledger, site, registration)
     ledger.allow(site, registration)
 
 
 def check_limit(ledger: Ledger, site: str, registration: Registration) -> None:
     """Refuse a registration that costs more than the site's limit."""
-    limit, price = ledger.max_epsilon(site), cost(registration)
+    limit, price = ledger.max_epsilon(), cost(registration)
     if limit is not None and not price <= limit:
         raise FedsrcError(
             f"site {site!r} allows epsilon {limit:g} at most; this registration costs {price:.4g} at delta {DELTA:g}",
@@ -65,6 +65,7 @@ def describe_registration(registration: Registration, site: str) -> list[str]:
         f"  (its word for the loss: {claim.loss}; for the traffic: {claim.population})",
         f"  asks for noised totals of about {registration.schedule.batch:,} {privacy.unit}s at a time, {capacity}",
         f"  each {privacy.unit} once, with {noise}; epsilon {privacy.epsilon:g} at delta {privacy.delta:g}",
+        f"  protected against: one {privacy.unit} {ADJACENCY[privacy.adjacency]}",
         f"  server key  {registration.server_key or 'none'}",
         f"  site's key  {place.key or 'none'}",
     ]
@@ -72,7 +73,7 @@ def describe_registration(registration: Registration, site: str) -> list[str]:
 
 def status_words(ledger: Ledger, site: str) -> list[str]:
     """A site's account and policy, in plain words."""
-    limit = ledger.max_epsilon(site)
+    limit = ledger.max_epsilon()
     lines = [f"Site {site}"]
     lines.append("  no limit on epsilon is set" if limit is None else f"  allows epsilon {limit:g} at most, per unit")
     for account in ledger.accounts(site):

@@ -15,7 +15,7 @@ from fedsrc.registration import Betting, Development, Registration, budgets, des
 from fedsrc.site import development_rows
 
 Preset = Literal["default", "paper"]
-GRADED_GRID = 1000
+GRADED_GRID = 100
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Choices:
     preset: Preset = "default"
     method: str | None = None
     unit: Unit = "record"
+    independent: bool = False
     thresholds: int = 20
     grid: bool = False
     min_acceptance: float = 0.05
@@ -137,6 +138,7 @@ def _build(
 def _privacy(choices: Choices) -> dict[str, Any]:
     return {
         "unit": choices.unit,
+        "independent": choices.independent,
         "epsilon": choices.epsilon,
         "delta": choices.delta,
         "loss_grid": choices.loss_grid or 1,

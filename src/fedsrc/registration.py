@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedsrc.canonical import digest
 from fedsrc.errors import FedsrcError
@@ -23,9 +23,19 @@ from fedsrc.maths.basis import Adjacency, BasisName, Encoding
 from fedsrc.maths.privacy import Conversion
 
 MAX_BYTES = 4_000_000
+
+
+def printable(text: str) -> str:
+    """Refuse control, direction and line characters: names and claims are shown to people who decide by them."""
+    if not text.isprintable():
+        raise ValueError("must be printable text on one line")
+    return text
+
+
 Probability = Annotated[float, Field(gt=0, lt=1)]
 Numbers = Annotated[tuple[float, ...], Field(strict=False)]
-Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Text = Annotated[str, Field(max_length=2000), AfterValidator(printable)]
+Name = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(printable)]
 Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -38,9 +48,9 @@ class Frozen(BaseModel):
 class Claim(Frozen):
     """What the certificate will say, in words and numbers."""
 
-    score: str = Field("score", max_length=500)
-    loss: str = Field("unsupported", max_length=500)
-    population: str = Field("traffic like the calibration records", max_length=2000)
+    score: Text = "score"
+    loss: Text = "unsupported"
+    population: Text = "traffic like the calibration records"
     target_risk: Probability
     min_acceptance: Probability = 0.05
     failure_probability: Probability = 0.05
@@ -129,6 +139,7 @@ class Privacy(Frozen):
     loss_grid: int = Field(1, ge=1, le=1_000_000)
     max_answers: int = Field(1, ge=1, le=20)
     answer_weight: Literal["source", "answer"] = "source"
+    independent: bool = False  # records that share a source are declared independent
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -136,7 +147,7 @@ class Privacy(Frozen):
             raise ValueError("epsilon is not a number")
         if self.unit == "record" and self.max_answers != 1:
             raise ValueError("max_answers belongs to unit = 'source'; a record is one answer")
-        if self.mass_grid << self.basis_bits > 1 << 32:
+        if self.mass_grid << self.basis_bits > 1 << 28:
             raise ValueError("loss_grid and max_answers make the masses too fine: lower one of them")
         return self
 
@@ -218,6 +229,14 @@ class Registration(Frozen):
             raise ValueError("the risk ladder must be strictly increasing inside (0, 1)")
         if self.claim.target_risk not in rungs:
             raise ValueError(f"the target risk {self.claim.target_risk} must be a rung of the ladder")
+
+    @property
+    def fixed_mixture(self) -> bool:
+        """Whether the mixture spoken of is the same at every look: bounds then hold for every target at once.
+
+        Theory: (iv), Ladder.
+        """
+        return self.weights is not None or len(self.sites) == 1
 
     @property
     def charges_dropout(self) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Literal
 
 from fedsrc.certify import Look, for_target_only, look, sample
@@ -25,13 +24,12 @@ Status = Literal["CERTIFIED", "OPEN", "ABSTAIN"]
 class RoundTrace:
     """One round as the card shows it: records so far and the smallest risk bound with enough acceptance.
 
-    Once the mixture has changed between rounds, the bound speaks of the registered target alone.
+    Progress, not a claim: where the mixture may change between rounds, only the registered target is claimed.
     """
 
     round: int
     records: int
     risk_upper: float
-    every_target: bool
 
 
 class Replay:
@@ -54,7 +52,6 @@ class Replay:
         self.refused = 0
         self.absent = 0
         self.look: Look | None = None
-        self.shares: set[tuple[Fraction, ...]] = set()  # the mixtures as calibrated, round by round
         self.trace: list[RoundTrace] = []
         self.times: list[str] = []  # when the folded releases were made, by their sites' clocks
         self.ended: str | None = None
@@ -72,11 +69,6 @@ class Replay:
     def choice(self) -> int | None:
         """The certified threshold that the rule selects now, if any."""
         return None if self.look is None else self.look.choice()
-
-    @property
-    def every_target(self) -> bool:
-        """Whether bounds hold for every target at once: the mixture spoken of never changed."""
-        return self.registration.weights is not None or len(self.shares) <= 1
 
     def plan(self) -> list[Request]:
         """Requests still to be asked in this round; between rounds, those of the next. From public numbers alone."""
@@ -139,7 +131,7 @@ class Replay:
         length = registered_mechanism(self.registration).basis.p
         if len(release.first) != length or len(release.second) != length:
             return "its length differs from the registered one"
-        if max(map(abs, (*release.first, *release.second)), default=0) >= 1 << 52:
+        if max(map(abs, (*release.first, *release.second)), default=0) >= 1 << 61:
             return "its numbers are absurdly large"
         return implausible(self.registration, release, request.number)
 
@@ -149,7 +141,7 @@ class Replay:
         self.opened = True
 
     def _announce(self, entry: Announced) -> None:
-        if entry.site not in self.index or self.in_round:
+        if entry.site not in self.index or entry.site in self.announced or self.in_round:
             raise _broken(f"site {entry.site!r} cannot announce units here")
         capacity = self.registration.site(entry.site).capacity
         if capacity is not None and entry.units > capacity:
@@ -204,16 +196,11 @@ class Replay:
         self.answered, self.in_round, self.rounds = [], False, entry.round
         if self.tally.total == 0:
             return
-        self._note_shares()
         now = look(self.registration, sample(self.registration, self.tally), self.look)
-        self.look = now if self.every_target else for_target_only(self.registration, now)
-        enough = self.look.acceptance_lower >= self.registration.claim.min_acceptance
-        best = self.look.risk_upper[enough].min(initial=1.0)
-        self.trace.append(RoundTrace(self.rounds, self.tally.arrived, float(best), self.every_target))
-
-    def _note_shares(self) -> None:
-        drawn = [a + b for a, b in zip(self.tally.slots, self.tally.missing, strict=True)]
-        self.shares.add(tuple(Fraction(n, self.tally.total) for n in drawn))
+        enough = now.acceptance_lower >= self.registration.claim.min_acceptance
+        best = now.risk_upper[enough].min(initial=1.0)
+        self.trace.append(RoundTrace(self.rounds, self.tally.arrived, float(best)))
+        self.look = now if self.registration.fixed_mixture else for_target_only(self.registration, now)
 
     def _end(self, entry: Ended) -> None:
         if entry.reason != self.why_over():

@@ -74,7 +74,8 @@ def record(replay: Replay, transcript: Transcript, *entries: Entry) -> None:
 
 def _entry(replay: Replay, request: Request, answer: Answer) -> Entry:
     if isinstance(answer, str):
-        return Absent(request=request.digest, refused=False, reason=answer[:500])
+        words = "".join(letter if letter.isprintable() else "?" for letter in answer[:500])
+        return Absent(request=request.digest, refused=False, reason=words)
     try:
         release = parse_release(answer)
     except FedsrcError as error:

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from fedsrc.errors import FedsrcError
 from fedsrc.keys import Key, public_hex
-from fedsrc.ledger import DEVELOPMENT, IN_ORDER, Intake, Ledger
+from fedsrc.ledger import DEVELOPMENT, IN_ORDER, Intake, Ledger, Names
 from fedsrc.maths.basis import Ints
-from fedsrc.maths.privacy import admits
 from fedsrc.records import Positions, Records, Unit, Units, check_unit, shuffled, unit_codes, unit_count, units_of
 from fedsrc.registration import Development, Registration
 from fedsrc.release import Order, Request, histogram, make_release, registered_mechanism, utc_now
@@ -52,8 +51,6 @@ class Site:
         order: Order = "in order" if self.intake.seed == IN_ORDER else "shuffled"
 
         def make(first: int, slots: int) -> bytes:
-            if not admits(0.0, rule.rho, rule.cap):  # a unit is released once, so nothing is spent before
-                raise FedsrcError("the release would cost more privacy than was registered; nothing was released")
             counts = self.count(first, slots)
             release = make_release(self.registration, request, counts, order=order, time=utc_now())
             return release.signed(self.key).to_bytes()
@@ -101,16 +98,17 @@ def open_sites(
     unknown = sorted(set(records.site_names) - {site.name for site in registration.sites})
     if unknown:
         raise FedsrcError(f"site {unknown[0]!r} of the table is not in the registration")
-    check_unit(records, registration.privacy.unit if registration.privacy.unit == "source" else None, "the table")
+    settings = registration.privacy
+    check_unit(records, settings.unit if settings.unit == "source" or settings.independent else None, "the table")
     keep = calibration_rows(registration, records)
     names = [site.name for site in registration.sites if site.name in records.site_names]
     sites = []
     for name in names:
-        units = _units(registration, records, name, keep)
-        everyone = units if keep is None else _units(registration, records, name, None)
+        units = units_of(records, name, settings.unit, max_answers=settings.max_answers, keep=keep)
         intake = ledger.take_in(
-            name, records.digest, cut_words(registration), len(units), everyone.ids, in_order=in_order, fresh=fresh
-        )
+            name, records.digest, cut_words(registration), len(units), names_of(records, name),
+            whole=len(records.site_names) == 1, in_order=in_order, fresh=fresh,
+        )  # fmt: skip
         count = partial(_count, registration, units, intake.order())
         sites.append(Site(registration, name, ledger, intake, count, (keys or {}).get(name)))
     return sites
@@ -119,13 +117,17 @@ def open_sites(
 def note_development(records: Records, ledger: Ledger) -> None:
     """Write down that a table chose thresholds, so that it cannot calibrate later: its units are not protected."""
     for name in records.site_names:
-        rows = units_of(records, name, "record")
-        ledger.take_in(name, records.digest, DEVELOPMENT, len(rows), rows.ids, fresh=True)
+        rows, whole = len(units_of(records, name, "record")), len(records.site_names) == 1
+        ledger.take_in(name, records.digest, DEVELOPMENT, rows, names_of(records, name), whole=whole, fresh=True)
 
 
-def _units(registration: Registration, records: Records, name: str, keep: NDArray[np.bool_] | None) -> Units:
-    settings = registration.privacy
-    return units_of(records, name, settings.unit, max_answers=settings.max_answers, keep=keep)
+def names_of(records: Records, site: str) -> Names:
+    """Every id and source of a site's rows, those of the development part included."""
+    rows = np.flatnonzero(records.site == records.site_names.index(site)).tolist()
+    sources = None
+    if records.source is not None:
+        sources = [records.source_names[code] for code in sorted(set(records.source[rows].tolist()))]
+    return Names(None if records.ids is None else [records.ids[i] for i in rows], sources)
 
 
 def _count(registration: Registration, units: Units, order: Positions, first: int, slots: int) -> Ints:

@@ -26,7 +26,7 @@ from polars.selectors import by_name
 
 from fedsrc.errors import FedsrcError
 from fedsrc.keys import Key
-from fedsrc.ledger import IN_ORDER, Intake, Ledger
+from fedsrc.ledger import IN_ORDER, Intake, Ledger, Names
 from fedsrc.maths.basis import Ints
 from fedsrc.records import (
     LOCAL_SITE,
@@ -126,14 +126,18 @@ class Contents:
 
     table: Table
     rows: int
-    named: bool
     digest: str
     version: Version
 
-    def ids(self) -> Iterator[str]:
-        """Every id, in table order."""
-        for frame in self.table.frames([self.table.columns.id]):
-            yield from frame.to_series().alias("id").cast(pl.String).to_list()
+    def names(self) -> Names:
+        """Every id and source, in table order."""
+        columns = self.table.columns
+        found = [self._column(name) if name in self.table.present else None for name in (columns.id, columns.source)]
+        return Names(*found)
+
+    def _column(self, name: str) -> Iterator[str]:
+        for frame in self.table.frames([name]):
+            yield from frame.to_series().alias("name").cast(pl.String).to_list()
         self.check_same()
 
     def check_same(self) -> None:
@@ -162,14 +166,15 @@ def open_table(
         keys = {} if key is None else {name: key}
         records = table.whole().at(name)
         return open_sites(registration, records, ledger, in_order=in_order, fresh=fresh, keys=keys)[0]
-    contents = examine(table, name)
+    contents = examine(table, name, independent=registration.privacy.independent)
     units = contents.rows - set_apart(registration, contents.rows)
-    ids = contents.ids() if contents.named else None
-    intake = ledger.take_in(name, contents.digest, cut_words(registration), units, ids, in_order=in_order, fresh=fresh)
+    intake = ledger.take_in(
+        name, contents.digest, cut_words(registration), units, contents.names(), in_order=in_order, fresh=fresh
+    )
     return Site(registration, name, ledger, intake, partial(count, registration, contents, intake), key)
 
 
-def examine(table: Table, site: str) -> Contents:
+def examine(table: Table, site: str, *, independent: bool = False) -> Contents:
     """Check every row of a table that should be one site's own, before anything is taken in.
 
     Every field of a CSV file is read, because a line with too many of them shows in no other way.
@@ -185,10 +190,9 @@ def examine(table: Table, site: str) -> Contents:
         check.repeated_id(ids.repeated())
         check.finish()
         owners.check()
-        if sources.repeated() is not None:
+        if not independent and sources.repeated() is not None:
             raise several_answers("the table")
-    named = table.columns.id in table.present
-    contents = Contents(table, check.rows, named, file_digest(table.path), version)
+    contents = Contents(table, check.rows, file_digest(table.path), version)
     contents.check_same()
     return contents
 
@@ -211,7 +215,7 @@ def count(registration: Registration, contents: Contents, intake: Intake, first:
     table, check = contents.table, contents.table.check()
     chosen = _chooser(registration, contents, intake, first, slots)
     total = np.zeros((2, len(registration.thresholds.values) + 1), dtype=np.int64)
-    for frame in table.frames(list({table.columns.score, table.columns.loss})):
+    for frame in table.frames([table.columns.score, table.columns.loss]):
         part = check.part(frame)
         rows = np.flatnonzero(chosen(frame.height))
         units = Units(np.arange(rows.size + 1, dtype=np.int64), part.score[rows], part.loss[rows], None)

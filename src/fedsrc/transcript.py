@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from fedsrc import files
 from fedsrc.canonical import canonical_bytes, digest_bytes
 from fedsrc.errors import FedsrcError
-from fedsrc.registration import Frozen, Hex, Name, describe
+from fedsrc.registration import Frozen, Hex, Name, describe, printable
 from fedsrc.release import Release, Request
 
 START = "0" * 64
@@ -61,7 +61,7 @@ class Absent(Frozen):
     kind: Literal["absent"] = "absent"
     request: Hex
     refused: bool
-    reason: str = Field(max_length=500)
+    reason: Annotated[str, Field(max_length=500), AfterValidator(printable)]
     release: Release | None = None  # what was refused, when it could be read and was the site's own
 
 

@@ -35,12 +35,13 @@ def _evidence(body: Body) -> list[str]:
         lines.append(
             "  ..." if row is None else f"  round {row['round']:>3}  {row['records']:>8,} {unit}s  {_bound(row)}"
         )
+    if not body["every_target"]:
+        lines.append("  progress only: without declared weights the target alone is claimed")
     return lines
 
 
 def _bound(row: Body) -> str:
-    shown = "no bound yet" if row["risk_upper"] >= 1 else f"risk at most {row['risk_upper']:.3g}"
-    return shown if row["every_target"] else f"{shown} (the mixture changed: for the target alone)"
+    return "no bound yet" if row["risk_upper"] >= 1 else f"risk at most {row['risk_upper']:.3g}"
 
 
 def _count(number: int, noun: str) -> str:
