@@ -249,6 +249,35 @@ def test_charging_content_alone_would_be_invalid_under_noise() -> None:
     assert float(x) * 3 * reach - float(y) * 3 * reach < n * float(x)  # worse than all slots unsupported
 
 
+@given(st.integers(0, 10**6))
+def test_acceptance_bounds_fall_with_the_threshold(seed: int) -> None:
+    """A higher threshold accepts less, and all bounds hold at once: the noisiest threshold borrows from those above."""
+    reg = registration(thresholds=5, grid=True)
+    rng = np.random.default_rng(seed)
+    accepted = np.sort(rng.uniform(0, 900, 5))[::-1] + rng.normal(0, 40, 5)  # noise breaks the order
+    base = exact(reg, [1.0] * 5, [1.0] * 5, 1000)
+    now = look(reg, replace(base, masses=replace(base.masses, accepted=accepted)))
+    plain = betting.a_lower(
+        accepted, np.zeros(5), 1000,
+        eta=0.0, bets=betting.centres(0.05), alpha_a=0.0049, w=np.full(5, 0.2),
+    )  # fmt: skip
+    assert (np.diff(now.acceptance_lower) <= 0).all()
+    expected = [max(plain[j:].max(), 0) for j in range(5)]
+    np.testing.assert_allclose(now.acceptance_lower, expected, atol=1e-8)
+
+
+def test_every_bound_gives_way_to_floating_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    reg = registration(thresholds=3, grid=True)
+    seen = exact(reg, [20, 5, 0], [900, 700, 400], 1000)
+    assert seen.float_error == pytest.approx(1e-9 + 1e-15 * 1000 * 3)
+    before = look(reg, seen)
+    monkeypatch.setattr(Sample, "float_error", 0.01)
+    after = look(reg, seen)
+    np.testing.assert_allclose(after.acceptance_lower, before.acceptance_lower - 0.01, atol=2e-9)
+    monkeypatch.setattr(Sample, "float_error", 1e6)
+    assert (look(reg, seen).risk_upper == 1).all()
+
+
 def test_bounds_for_the_target_alone() -> None:
     reg = registration(thresholds=3, grid=True)
     now = Look(np.array([0.13, 0.2, 0.31]), np.ones(3), np.array([True, True, False]))

@@ -350,6 +350,19 @@ def test_development_units_are_never_released(tmp_path: Path) -> None:
     assert sample(reg, replay.tally).masses.accepted.tolist() == pytest.approx([2400.0] * 20)
 
 
+def test_validity_counts_from_the_earliest_release(
+    stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One clock that is fast extends nothing."""
+    times = iter(f"2026-0{1 + i // 3}-0{1 + i % 9}T00:00:00Z" for i in range(9))
+    monkeypatch.setattr("fedsrc.site.utc_now", lambda: next(times))
+    made = stage(registration(RECORDS, batch=50, policy="final", rounds=3))
+    replay = made.play()
+    body = issue(made.reg, replay, made.transcript.chain)
+    assert body["calibrated"] == "2026-03-09T00:00:00Z"
+    assert body["expires"] == "2027-01-01T00:00:00+00:00"
+
+
 def test_only_a_fixed_mixture_speaks_of_every_target(stage: Callable[..., Stage]) -> None:
     """Without declared weights the mixture as calibrated may change between looks: the target alone is claimed."""
     weights = {"a": 0.4, "b": 0.4, "c": 0.2}
