@@ -86,7 +86,7 @@ class BettingPlan:
 
 @lru_cache(maxsize=64)
 def betting_plan(method: Betting, target_risk: float, min_acceptance: float, weights: tuple[float, ...]) -> BettingPlan:
-    """Ladder, bets, centres and lines of a betting registration."""
+    """Ladder, bets, centres and weights of a betting registration."""
     b, c, w = method.bets, method.centres, np.asarray(weights)
     return BettingPlan(
         betting.ladder(method.ladder, count=b.count, low=b.low, high=b.high),

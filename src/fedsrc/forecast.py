@@ -129,7 +129,7 @@ def from_development(registration: Registration, records: Records) -> list[Suppo
     """
     development, settings = registration.development, registration.privacy
     keep = None
-    if development is not None and development.units < development.of == unit_count(records, settings.unit):
+    if development is not None and development.inside and development.of == unit_count(records, settings.unit):
         keep = development_rows(records, development, settings.unit)
     answers = settings.max_answers
     found = {

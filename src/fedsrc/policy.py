@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from fedsrc.errors import FedsrcError
-from fedsrc.ledger import DELTA, DEVELOPMENT, Account, Ledger
+from fedsrc.ledger import DELTA, DEVELOPMENT, IN_ORDER, Account, Ledger
 from fedsrc.maths.privacy import epsilon_tight
 from fedsrc.registration import Registration
 from fedsrc.release import registered_mechanism
@@ -91,7 +91,7 @@ def status_words(ledger: Ledger, site: str) -> list[str]:
 def _account(account: Account) -> list[str]:
     intake = account.intake
     left = intake.units - account.spent
-    order = "in the table's order" if intake.seed == "in order" else "shuffled"
+    order = "in the table's order" if intake.seed == IN_ORDER else "shuffled"
     words = [f"  table {intake.content[:16]}...: {intake.units:,} units ({intake.cut}), {order}"]
     if intake.cut == DEVELOPMENT:
         return [*words, "    it chose thresholds and cannot calibrate"]

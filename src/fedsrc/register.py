@@ -84,7 +84,7 @@ def register(
         answers = min(most_answers(records, rows), 10)
     binary = bool(np.isin(records.loss[rows], (0.0, 1.0)).all())
     known = replace(choices, max_answers=answers, loss_grid=choices.loss_grid or (1 if binary else GRADED_GRID))
-    unused = choices.grid and development.units == development.of
+    unused = choices.grid and not development.inside
     return _build(known, values, tuple(sites or records.site_names), None if unused else development)
 
 

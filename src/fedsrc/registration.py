@@ -192,6 +192,11 @@ class Development(Frozen):
     of: int = Field(ge=1)
     seed: int = Field(0, ge=0, lt=1 << 63)
 
+    @property
+    def inside(self) -> bool:
+        """Whether the calibration table holds these units."""
+        return self.units < self.of
+
 
 class Registration(Frozen):
     """A complete registration. Build one with `register`, read one with `Registration.read`."""

@@ -110,7 +110,6 @@ class Mechanism:
     scale: float
     sensitivity: float
     rho: float
-    cap: float
 
     @property
     def unit_variance(self) -> float:
@@ -129,7 +128,7 @@ def mechanism(settings: Privacy, thresholds: int) -> Mechanism:
     cap = privacy.rho_of(settings.epsilon, settings.delta, settings.conversion)
     scale = math.ceil(privacy.scale_of_rho(squared, cap) * SCALE_STEP) / SCALE_STEP
     rho = privacy.rho_of_scale(squared, scale)
-    return Mechanism(basis, settings.mass_grid, scale, math.sqrt(squared), rho, cap)
+    return Mechanism(basis, settings.mass_grid, scale, math.sqrt(squared), rho)
 
 
 def registered_mechanism(registration: Registration) -> Mechanism:

@@ -137,20 +137,25 @@ def _count(registration: Registration, units: Units, order: Positions, first: in
 def development_rows(records: Records, development: Development, unit: Unit) -> NDArray[np.bool_]:
     """The rows of the development part: so many of the units, chosen by a recorded seed."""
     count = unit_count(records, unit)
-    if count != development.of:
-        raise FedsrcError(
-            f"the registration set {development.units:,} of {development.of:,} units apart; this table has {count:,}",
-            hint="certify the table that was registered, or register from a development table of its own",
-        )
+    check_count(development, count)
     chosen = np.zeros(count, dtype=np.bool_)
     chosen[shuffled(count, development.seed)[: development.units]] = True
     return chosen[unit_codes(records, unit)]
 
 
+def check_count(development: Development, count: int) -> None:
+    """Refuse a table that does not have as many units as the one whose development part was registered."""
+    if count != development.of:
+        raise FedsrcError(
+            f"the registration set {development.units:,} of {development.of:,} units apart; this table has {count:,}",
+            hint="certify the table that was registered, or register from a development table of its own",
+        )
+
+
 def calibration_rows(registration: Registration, records: Records) -> NDArray[np.bool_] | None:
     """Rows that calibrate: all, or those outside the development part where the table also holds that."""
     development = registration.development
-    if development is None or development.units == development.of:
+    if development is None or not development.inside:
         return None
     return ~development_rows(records, development, registration.privacy.unit)
 
@@ -159,6 +164,6 @@ def cut_words(registration: Registration) -> str:
     """How a table is cut into units, in words that the ledger keeps."""
     settings, development = registration.privacy, registration.development
     words = "records" if settings.unit == "record" else f"sources of at most {settings.max_answers} answers"
-    if development is not None and development.units < development.of:
+    if development is not None and development.inside:
         words += f", without {development.units} of {development.of} for development by seed {development.seed}"
     return words

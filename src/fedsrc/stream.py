@@ -47,7 +47,7 @@ from fedsrc.records import (
 )
 from fedsrc.registration import Registration
 from fedsrc.release import histogram
-from fedsrc.site import Site, cut_words, open_sites
+from fedsrc.site import Site, check_count, cut_words, open_sites
 
 BATCH = 1 << 17  # rows
 AHEAD = 8  # batches that the reader of a Parquet file may be ahead
@@ -200,13 +200,9 @@ def examine(table: Table, site: str, *, independent: bool = False) -> Contents:
 def set_apart(registration: Registration, rows: int) -> int:
     """How many of a table's records are its development part and do not calibrate."""
     development = registration.development
-    if development is None or development.units == development.of:
+    if development is None or not development.inside:
         return 0
-    if rows != development.of:
-        raise FedsrcError(
-            f"the registration set {development.units:,} of {development.of:,} units apart; this table has {rows:,}",
-            hint="certify the table that was registered, or register from a development table of its own",
-        )
+    check_count(development, rows)
     return development.units
 
 

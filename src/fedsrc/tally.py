@@ -42,12 +42,7 @@ class Tally:
     @property
     def total(self) -> int:
         """N: slots that arrived, and missing ones that are charged."""
-        return self.arrived + self.lost
-
-    @property
-    def lost(self) -> int:
-        """Slots of charged releases that never arrived."""
-        return sum(self.missing)
+        return self.arrived + sum(self.missing)
 
 
 @dataclass(frozen=True)

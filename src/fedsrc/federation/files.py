@@ -39,11 +39,14 @@ class Collected:
     """What a call did: the certificate if the run has ended, the requests that wait, and news in words."""
 
     body: Body | None = None
-    waiting: list[Path] = field(default_factory=list)
     taken_in: list[Path] = field(default_factory=list)
     too_late: dict[Path, str] = field(default_factory=dict)  # files of closed rounds: nothing was done with them
     news: list[str] = field(default_factory=list)
-    asked: dict[Path, str] = field(default_factory=dict)  # whom a waiting request is for, in words
+    asked: dict[Path, str] = field(default_factory=dict)  # requests that wait, and whom each is for, in words
+
+    @property
+    def waiting(self) -> list[Path]:
+        return list(self.asked)
 
 
 def start(registration: Registration, folder: Path, key: Key) -> Collected:
@@ -80,7 +83,6 @@ def collect(folder: Path, files: Iterable[Path], key: Key, *, without_missing: b
         _fold(replay, transcript, folder, without_missing)
         outcome.news = _news(replay, transcript.entries[known:])
         outcome.asked = _write_requests(replay, folder, key)
-        outcome.waiting = list(outcome.asked)
         if replay.ended is not None:
             outcome.body = signed(issue(registration, replay, transcript.chain), key)
             write_certificate(folder, outcome.body)

@@ -55,7 +55,7 @@ def certify_table(
             raise FedsrcError(
                 "every unit of this table has been released before",
                 where=str(ledger_path),
-                hint="a unit is released once in its life; its certificate holds for every target of the ladder",
+                hint="a unit is released once in its life; bring new labelled records",
             )
         for site in sites:
             allow(ledger, site.name, registration)
