@@ -236,7 +236,7 @@ def demo(folder: Path, output: str, key: Path | None) -> None:
     records = read_records(table)
     registration = new_registration(
         records,
-        {"target_risk": 0.1, "epsilon": 1.0, "batch": 100, "weights": dict.fromkeys(records.site_names, 0.2)},
+        {"target_risk": 0.1, "epsilon": 2.0, "batch": 100, "weights": dict.fromkeys(records.site_names, 0.2)},
         table,
     )
     body = certified(registration, records, folder / "run", ledger_of(table), key)
