@@ -1,22 +1,24 @@
 """One logged answer and tables of them: question, evidence, response, label, and where it came from.
 
 A user's own JSON lines or Parquet needs `evidence` and `response`; `question`, `loss`, `id`, `source`, `site`, `group`,
-`generator` are used when there.
+`generator` are used when there. Without an id, a row is called by the file's name and its place in it.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-import math
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import polars as pl
 
 from fedsrc.errors import FedsrcError
+from fedsrc.files import write_whole
+from fedsrc.records import UNREADABLE
 
 
 @dataclass(frozen=True)
@@ -39,43 +41,74 @@ class Answer:
     split: str = ""
 
 
+@dataclass(frozen=True)
+class Span:
+    """A stretch of a response that annotators marked, as the collection gives it; its places are not checked yet.
+
+    `implicit_true`: correct, but not in the evidence. `due_to_null`: about a field that the evidence leaves empty.
+    """
+
+    start: int
+    end: int
+    text: str | None = None
+    implicit_true: bool = False
+    due_to_null: bool = False
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What a collection says of an answer beyond its label: marked spans, and a word on the response's quality."""
+
+    spans: tuple[Span, ...] = ()
+    quality: str = ""
+
+
 TEXT = {"id", "source", "evidence", "response", "question", "generator", "group", "site", "split"}
 NUMBER = {"loss", "span_fraction"}
 
 
 def read_answers(path: Path) -> list[Answer]:
     """A user's own answers: JSON lines (.jsonl, .ndjson, also .gz) or Parquet, checked row by row."""
-    answers = [answer_of(row, where) for where, row in _rows(path)]
+    answers = [answer_of(row, where, path.name + where.removeprefix(str(path))) for where, row in _rows(path)]
     if not answers:
         raise FedsrcError("there are no answers in it", where=str(path))
-    seen: set[str] = set()
-    for answer in answers:
-        if answer.id in seen:
-            raise FedsrcError(f"id {answer.id!r} stands twice", where=str(path), hint="ids must be unique")
-        seen.add(answer.id)
+    check_ids(answers, str(path))
     return answers
 
 
-def answer_of(row: dict[str, Any], where: str) -> Answer:
-    """A checked answer; `where` names the row and stands in for a missing id."""
-    for name in ("evidence", "response"):
-        if not isinstance(row.get(name), str) or not row[name].strip():
-            raise FedsrcError(f"{name} is missing or empty", where=where, hint=f"every answer needs a text {name!r}")
-    known = {field.name for field in fields(Answer)}
-    values: dict[str, Any] = {"id": where, "source": row.get("id", where)}
-    values |= {name: row[name] for name in known & row.keys() if row[name] is not None}
-    for name in TEXT & values.keys():
-        values[name] = _text(values[name], name, where)
-    for name in NUMBER & values.keys():
-        values[name] = _fraction(values[name], name, where)
+def check_ids(answers: Iterable[Answer], where: str) -> None:
+    """Refuse an id that stands twice."""
+    seen: set[str] = set()
+    for answer in answers:
+        if answer.id in seen:
+            raise FedsrcError(f"id {answer.id!r} stands twice", where=where, hint="ids must be unique")
+        seen.add(answer.id)
+
+
+def answer_of(row: dict[str, Any], where: str, name: str | None = None) -> Answer:
+    """A checked answer; `where` names the row in errors, and `name` (or `where`) stands in for a missing id."""
+    for field in ("evidence", "response"):
+        if not isinstance(row.get(field), str) or not row[field].strip():
+            raise FedsrcError(f"{field} is missing or empty", where=where, hint=f"every answer needs a text {field!r}")
+    known = {each.name for each in fields(Answer)}
+    given = {field: row[field] for field in known & row.keys() if row[field] is not None}
+    key = given.get("id", where if name is None else name)
+    values: dict[str, Any] = {"id": key, "source": key, **given}
+    for field in TEXT & values.keys():
+        values[field] = text_of(values[field], field, where)
+    for field in NUMBER & values.keys():
+        values[field] = _fraction(values[field], field, where)
     return Answer(**values)
 
 
 def write_answers(path: Path, answers: Iterable[Answer]) -> None:
-    """Answers as JSON lines."""
-    with path.open("w", encoding="utf-8") as file:
-        for answer in answers:
-            file.write(json.dumps(asdict(answer), ensure_ascii=False) + "\n")
+    """Answers as JSON lines, in one step: the file is whole or not there."""
+    write_whole(path, answers_bytes(answers))
+
+
+def answers_bytes(answers: Iterable[Answer]) -> bytes:
+    """The bytes of a file of answers."""
+    return "".join(json.dumps(asdict(answer), ensure_ascii=False) + "\n" for answer in answers).encode()
 
 
 def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -85,7 +118,7 @@ def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             for number, line in enumerate(file, start=1):
                 if line.strip():
                     yield f"{path} line {number}", _object(line, f"{path} line {number}")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise FedsrcError(f"cannot be read: {error}", where=str(path)) from error
 
 
@@ -109,7 +142,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     if path.suffix == ".parquet":
         try:
             frame = pl.read_parquet(path)
-        except (pl.exceptions.PolarsError, OSError) as error:
+        except (*UNREADABLE, OSError) as error:
             raise FedsrcError(f"cannot be read as Parquet: {error}", where=str(path)) from error
         yield from ((f"{path} row {i}", row) for i, row in enumerate(frame.iter_rows(named=True), start=1))
         return
@@ -119,15 +152,25 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     raise FedsrcError(f"unknown kind of file {path.suffix!r}", where=str(path), hint="use .jsonl or .parquet")
 
 
-def _text(value: Any, name: str, where: str) -> str:
-    if isinstance(value, str):
-        return value
+def text_of(value: Any, name: str, where: str) -> str:
+    """A field's text; a whole number is taken as its digits. Anything else is refused, and so is broken Unicode."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
+        return f"{value:d}" if abs(value) < 10**100 else _not_text(name, where)
+    if not isinstance(value, str):
+        return _not_text(name, where)
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise FedsrcError(f"{name} holds half a character (a lone surrogate)", where=where) from error
+    return value
+
+
+def _not_text(name: str, where: str) -> NoReturn:
     raise FedsrcError(f"{name} is not text", where=where)
 
 
 def _fraction(value: Any, name: str, where: str) -> float:
-    if isinstance(value, bool | int | float) and not math.isnan(value) and 0 <= value <= 1:
+    if isinstance(value, bool | int | float) and 0 <= value <= 1:  # false for NaN
         return float(value)
-    raise FedsrcError(f"{name} {value!r} is not a number in [0, 1]", where=where)
+    shown = repr(value)[:40] if isinstance(value, str | int | float) else f"({type(value).__name__})"
+    raise FedsrcError(f"{name} {shown} is not a number in [0, 1]", where=where)

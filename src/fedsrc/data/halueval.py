@@ -7,12 +7,13 @@ made the pairs, not from annotators, and length alone tells the two apart to a l
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, get_args
 
-from fedsrc.data.answers import Answer, json_lines
+from fedsrc.data.answers import Answer, json_lines, text_of
 from fedsrc.errors import FedsrcError
 
 Task = Literal["qa", "dialogue", "summarization"]
+TASKS: tuple[Task, ...] = get_args(Task)
 FIELDS: dict[str, tuple[str, str, str, str]] = {  # question, evidence, right, hallucinated
     "qa": ("question", "knowledge", "right_answer", "hallucinated_answer"),
     "dialogue": ("dialogue_history", "knowledge", "right_response", "hallucinated_response"),
@@ -23,28 +24,14 @@ NAMES = {"qa": "qa_data", "dialogue": "dialogue_data", "summarization": "summari
 
 def read_halueval(path: Path, task: Task, *, pairs: int | None = None) -> list[Answer]:
     """Both responses of each pair (of the first `pairs`), as answers that share a source."""
-    question, evidence, right, wrong = FIELDS[task]
-    answers = []
-    for number, (where, row) in enumerate(json_lines(find(path, task))):
+    answers: list[Answer] = []
+    file = find(path, task)
+    for number, (where, row) in enumerate(json_lines(file)):
         if pairs is not None and number >= pairs:
             break
-        missing = [name for name in (evidence, right, wrong) if not isinstance(row.get(name), str)]
-        if missing:
-            raise FedsrcError(f"{missing[0]} is missing", where=where, hint=f"is this HaluEval's {task} file?")
-        for loss, name in ((0.0, right), (1.0, wrong)):
-            answers.append(
-                Answer(
-                    id=f"{task}-{number}-{'hallucinated' if loss else 'right'}",
-                    source=f"{task}-{number}",
-                    question=str(row.get(question, "")) if question else "",
-                    evidence=row[evidence],
-                    response=row[name],
-                    loss=loss,
-                    span_fraction=loss,
-                    generator="chatgpt" if loss else "reference",
-                    group=task,
-                )
-            )
+        answers += _pair(row, task, number, where)
+    if not answers:
+        raise FedsrcError("there are no pairs in it", where=str(file))
     return answers
 
 
@@ -59,3 +46,39 @@ def find(path: Path, task: Task) -> Path:
     raise FedsrcError(
         f"there is no {NAMES[task]}.json", where=str(path), hint="fetch HaluEval (RUCAIBox/HaluEval), folder data/"
     )
+
+
+def task_of(row: dict[str, Any]) -> Task | None:
+    """Which task's file a row is of, by its fields; None if of none."""
+    for task in TASKS:
+        _, _, right, wrong = FIELDS[task]
+        if right in row and wrong in row:
+            return task
+    return None
+
+
+def _pair(row: dict[str, Any], task: Task, number: int, where: str) -> list[Answer]:
+    question, evidence, right, wrong = FIELDS[task]
+    values = {name: _field(row, name, task, where) for name in (question, evidence, right, wrong) if name}
+    return [
+        Answer(
+            id=f"{task}-{number}-{'hallucinated' if loss else 'right'}",
+            source=f"{task}-{number}",
+            question=values.get(question, ""),
+            evidence=values[evidence],
+            response=values[name],
+            loss=loss,
+            span_fraction=loss,
+            generator="chatgpt" if loss else "reference",
+            group=task,
+        )
+        for loss, name in ((0.0, right), (1.0, wrong))
+    ]
+
+
+def _field(row: dict[str, Any], name: str, task: Task, where: str) -> str:
+    if name not in row:
+        raise FedsrcError(f"{name} is missing", where=where, hint=f"is this HaluEval's {task} file?")
+    if not isinstance(row[name], str):
+        raise FedsrcError(f"{name} is not text", where=where, hint="the line is damaged; fetch the file again")
+    return text_of(row[name], name, where)

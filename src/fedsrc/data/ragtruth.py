@@ -9,68 +9,76 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from fedsrc.data.answers import Answer, json_lines
+from fedsrc.data.answers import Answer, Notes, Span, check_ids, json_lines, text_of
 from fedsrc.errors import FedsrcError
+
+DAMAGED = "the line is damaged; fetch the file again"
+
+
+class Noted(NamedTuple):
+    """An answer, and what the annotators said of it beyond the label."""
+
+    answer: Answer
+    notes: Notes
+
+
+class _Source(NamedTuple):
+    task: str
+    question: str
+    evidence: str
 
 
 def read_ragtruth(
     folder: Path, *, task: str | None = None, model: str | None = None, split: str | None = None
 ) -> list[Answer]:
     """Responses with their sources, optionally of one task (QA, Summary, Data2txt), generator or split."""
-    sources = {str(row["source_id"]): row for _, row in json_lines(_find(folder, "source_info"))}
-    answers = []
-    for where, row in json_lines(_find(folder, "response")):
-        source = sources.get(str(row.get("source_id")))
-        if source is None:
-            raise FedsrcError(f"source {row.get('source_id')!r} is not in source_info", where=where)
-        wanted = (task, source["task_type"]), (model, row["model"]), (split, row["split"])
-        if all(wish in (None, value) for wish, value in wanted):
-            answers.append(_answer(row, source))
-    if not answers:
-        raise FedsrcError("no response fits", where=str(folder), hint="check --task, --model and --split")
-    return answers
+    return [each.answer for each in read_noted(folder, task=task, model=model, split=split)]
+
+
+def read_noted(
+    folder: Path, *, task: str | None = None, model: str | None = None, split: str | None = None
+) -> list[Noted]:
+    """The same answers, each with its spans and the collection's word on its quality."""
+    sources = _sources(find(folder, "source_info"))
+    found = [_noted(row, sources, where) for where, row in json_lines(find(folder, "response"))]
+    check_ids((each.answer for each in found), str(folder))
+    kept = [
+        each
+        for each in found
+        if task in (None, each.answer.group)
+        and model in (None, each.answer.generator)
+        and split in (None, each.answer.split)
+    ]
+    if not kept:
+        raise FedsrcError("no response fits", where=str(folder), hint="check the task, the generator and the split")
+    return kept
 
 
 def marked_fraction(response: str, labels: Iterable[dict[str, Any]]) -> float:
     """Share of the response's characters inside at least one marked span."""
-    marked = bytearray(len(response))
-    for label in labels:
-        start, end = max(0, int(label["start"])), min(len(response), int(label["end"]))
-        if start < end:
-            marked[start:end] = b"\x01" * (end - start)
-    return sum(marked) / len(marked) if marked else 0.0
+    return _marked(response, [(label["start"], label["end"]) for label in labels])
 
 
-def evidence_of(source: dict[str, Any]) -> tuple[str, str]:
+def evidence_of(source: dict[str, Any], where: str = "source_info") -> tuple[str, str]:
     """(question, evidence) of a source: passages for QA, the document for Summary, the record for Data2txt."""
-    info = source["source_info"]
+    info = _field(source, "source_info", where)
     if isinstance(info, str):
-        return "", info
+        return "", text_of(info, "source_info", where)
+    if not isinstance(info, dict):
+        raise FedsrcError("source_info is neither text nor an object", where=where, hint=DAMAGED)
     if "passages" in info:
-        return str(info.get("question", "")), str(info["passages"])
-    return "", json.dumps(info, ensure_ascii=False)
+        return _text(info, "question", where), _text(info, "passages", where)
+    try:
+        record = json.dumps(info, ensure_ascii=False)
+    except RecursionError as error:
+        raise FedsrcError("source_info is nested too deep", where=where, hint=DAMAGED) from error
+    return "", text_of(record, "source_info", where)
 
 
-def _answer(row: dict[str, Any], source: dict[str, Any]) -> Answer:
-    question, evidence = evidence_of(source)
-    labels = row["labels"]
-    return Answer(
-        id=str(row["id"]),
-        source=str(row["source_id"]),
-        question=question,
-        evidence=evidence,
-        response=row["response"],
-        loss=float(bool(labels)),
-        span_fraction=marked_fraction(row["response"], labels),
-        generator=row["model"],
-        group=source["task_type"],
-        split=row["split"],
-    )
-
-
-def _find(folder: Path, name: str) -> Path:
+def find(folder: Path, name: str) -> Path:
+    """`response` or `source_info` in the folder, plain or gzipped."""
     for suffix in (".jsonl", ".jsonl.gz"):
         if (folder / f"{name}{suffix}").is_file():
             return folder / f"{name}{suffix}"
@@ -79,3 +87,79 @@ def _find(folder: Path, name: str) -> Path:
         where=str(folder),
         hint="fetch RAGTruth (ParticleMedia/RAGTruth) and name its folder",
     )
+
+
+def _sources(path: Path) -> dict[str, _Source]:
+    found: dict[str, _Source] = {}
+    for where, row in json_lines(path):
+        name = text_of(_field(row, "source_id", where), "source_id", where)
+        if name in found:
+            raise FedsrcError(f"source {name!r} stands twice", where=where)
+        found[name] = _Source(_text(row, "task_type", where), *evidence_of(row, where))
+    return found
+
+
+def _noted(row: dict[str, Any], sources: dict[str, _Source], where: str) -> Noted:
+    name = text_of(_field(row, "source_id", where), "source_id", where)
+    if name not in sources:
+        raise FedsrcError(f"source {name!r} is not in source_info", where=where)
+    source, response, spans = sources[name], _text(row, "response", where), _spans(row, where)
+    answer = Answer(
+        id=text_of(_field(row, "id", where), "id", where),
+        source=name,
+        question=source.question,
+        evidence=source.evidence,
+        response=response,
+        loss=float(bool(spans)),
+        span_fraction=_marked(response, [(span.start, span.end) for span in spans]),
+        generator=_text(row, "model", where),
+        group=source.task,
+        split=_text(row, "split", where),
+    )
+    quality = _text(row, "quality", where) if row.get("quality") is not None else ""
+    return Noted(answer, Notes(spans, quality))
+
+
+def _spans(row: dict[str, Any], where: str) -> tuple[Span, ...]:
+    labels = _field(row, "labels", where)
+    if not isinstance(labels, list) or not all(isinstance(label, dict) for label in labels):
+        raise FedsrcError("labels is not a list of marked spans", where=where, hint=DAMAGED)
+    return tuple(_span(label, f"{where}, span {number}") for number, label in enumerate(labels, start=1))
+
+
+def _span(label: dict[str, Any], where: str) -> Span:
+    for name in ("start", "end"):
+        if type(_field(label, name, where)) is not int:
+            raise FedsrcError(f"{name} is not a whole number", where=where, hint=DAMAGED)
+    for name in ("implicit_true", "due_to_null"):
+        if not isinstance(label.get(name, False), bool):
+            raise FedsrcError(f"{name} is neither true nor false", where=where, hint=DAMAGED)
+    return Span(
+        start=label["start"],
+        end=label["end"],
+        text=_text(label, "text", where) if label.get("text") is not None else None,
+        implicit_true=label.get("implicit_true", False),
+        due_to_null=label.get("due_to_null", False),
+    )
+
+
+def _marked(response: str, places: Iterable[tuple[int, int]]) -> float:
+    marked = bytearray(len(response))
+    for first, last in places:
+        start, end = max(0, first), min(len(response), last)
+        if start < end:
+            marked[start:end] = b"\x01" * (end - start)
+    return sum(marked) / len(marked) if marked else 0.0
+
+
+def _text(row: dict[str, Any], name: str, where: str) -> str:
+    value = _field(row, name, where)
+    if not isinstance(value, str):
+        raise FedsrcError(f"{name} is not text", where=where, hint=DAMAGED)
+    return text_of(value, name, where)
+
+
+def _field(row: dict[str, Any], name: str, where: str) -> Any:
+    if name not in row:
+        raise FedsrcError(f"{name} is missing", where=where, hint="is this RAGTruth's file?")
+    return row[name]

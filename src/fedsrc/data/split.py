@@ -1,16 +1,19 @@
 """Three-way split: development, calibration, evaluation, with all outputs of a source together.
 
-Which part a source falls into depends on its name and a recorded seed alone, so adding sources moves no other.
+Which part a source falls into depends on its name and a recorded seed alone, so adding sources moves no other. The same
+goes for which answer stands for a source where only one may.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from fedsrc.canonical import digest
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.files import write_whole
@@ -33,17 +36,56 @@ def part_of(source: str, seed: int, shares: Mapping[str, float] = DEFAULT) -> Pa
 
 def assign(answers: Iterable[Answer], seed: int, shares: Mapping[str, float] = DEFAULT) -> dict[str, Part]:
     """Source -> part, for every source of the answers."""
-    if set(shares) != set(PARTS) or min(shares.values()) < 0 or abs(sum(shares.values()) - 1) > 1e-9:
+    fair = set(shares) == set(PARTS) and all(share >= 0 for share in shares.values())
+    if not (fair and abs(sum(shares.values()) - 1) <= 1e-9):  # false for NaN
         raise FedsrcError(f"shares must name {', '.join(PARTS)} and sum to one")
     return {source: part_of(source, seed, shares) for source in sorted({answer.source for answer in answers})}
 
 
 def write_assignments(path: Path, assignments: Mapping[str, Part], seed: int) -> None:
     """Write the split out, so that others can hold it."""
-    text = json.dumps({"format": 1, "seed": seed, "parts": dict(assignments)}, indent=1, sort_keys=True)
-    write_whole(path, text.encode() + b"\n")
+    value = {"format": 1, "seed": seed, "parts": dict(assignments)}
+    write_whole(path, json.dumps(value, indent=1, sort_keys=True).encode() + b"\n")
 
 
 def select(answers: Iterable[Answer], assignments: Mapping[str, Part], part: Part) -> list[Answer]:
     """The answers of one part."""
     return [answer for answer in answers if assignments[answer.source] == part]
+
+
+def torn(answers: Iterable[Answer], assignments: Mapping[str, Part]) -> int:
+    """How many texts of evidence stand in more than one part, under different source names."""
+    parts: dict[str, set[Part]] = {}
+    for answer in answers:
+        parts.setdefault(answer.evidence.strip(), set()).add(assignments[answer.source])
+    return sum(len(each) > 1 for each in parts.values())
+
+
+def join_sources(answers: Sequence[Answer]) -> list[Answer]:
+    """The answers with sources that share a text of evidence made one, under the name that comes first in the file."""
+    heads = {answer.source: answer.source for answer in answers}
+
+    def head(source: str) -> str:
+        while heads[source] != source:
+            heads[source] = heads[heads[source]]
+            source = heads[source]
+        return source
+
+    places = {source: place for place, source in enumerate(heads)}
+    first: dict[str, str] = {}
+    for answer in answers:
+        one, other = head(answer.source), head(first.setdefault(answer.evidence.strip(), answer.source))
+        early, late = sorted((one, other), key=places.__getitem__)
+        heads[late] = early
+    return [replace(answer, source=head(answer.source)) for answer in answers]
+
+
+def one_per_source(answers: Iterable[Answer], seed: int) -> list[Answer]:
+    """One answer of each source, in the answers' order: the one whose id and seed hash lowest, whatever its label."""
+    lowest: dict[str, tuple[str, str]] = {}
+    kept = list(answers)
+    for answer in kept:
+        rank = digest(["one per source", seed, answer.source, answer.id]), answer.id
+        lowest[answer.source] = min(rank, lowest.get(answer.source, rank))
+    chosen = {(source, name) for source, (_, name) in lowest.items()}
+    return [answer for answer in kept if (answer.source, answer.id) in chosen]
