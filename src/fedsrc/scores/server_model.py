@@ -1,0 +1,678 @@
+"""A language model behind an OpenAI-compatible server that returns log-probabilities of its prompt, vLLM above all.
+
+The server tokenises prompt and response apart and gets them back as one list of token ids, so that a response has the
+same tokens whatever stands before it. A server without vLLM's `/tokenize` gets text; then a token must begin where the
+response does. What a server says is outside input: it is checked whole, and what a server cannot do is an error.
+
+Entropy is a lower bound: that of the `top` most probable tokens, with all others together as one more outcome.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import ssl
+import time
+import urllib.request
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from http.client import HTTPException, HTTPResponse, IncompleteRead
+from typing import Annotated, Any, NamedTuple, TypeVar
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedsrc.errors import FedsrcError
+from fedsrc.scores.model import Ints, Prompted, TokenScores
+
+PAUSES = (0.5, 1.0, 2.0, 4.0)  # seconds before each new attempt
+LONGEST_PAUSE = 60.0  # whatever the server asks for
+PASSING = {429, 500, 502, 503, 504}
+REDIRECTS = {301, 302, 303, 307, 308}
+SMALL = 1 << 20  # bytes of an answer that carries no arrays
+PER_ENTRY = 256  # bytes for one token of an answer, or one alternative of it
+ZERO = -9999.0  # what servers write for a probability of zero
+MASS_SLACK = 1e-3  # float32 sums
+ALIGNED = 0.5  # how far two computations of one log-probability may lie apart (bfloat16, another batch)
+WEEK = Prompted("Monday, Tuesday, Wednesday, Thursday,", " Friday, Saturday")
+
+NO_ECHO = (
+    "use a server that returns log-probabilities of the prompt (vLLM does); "
+    "the llama.cpp server, Ollama and chat endpoints give those of generated tokens only"
+)
+NOT_CUT = "use a longer context (vLLM: --max-model-len), or shorten the evidence yourself: nothing is cut silently"
+FEWER = "lower top, or start the server with more (vLLM: --max-logprobs)"
+
+Model = TypeVar("Model", bound=BaseModel)
+LogProb = Annotated[float, Field(le=1e-6)]
+_sleep, _now = time.sleep, time.monotonic
+
+
+class ServerModel:
+    """A model that a server runs. Build one with `connect`."""
+
+    def __init__(self, client: _Client, model: str, identity: dict[str, str], *, top: int, workers: int) -> None:
+        self._client, self._model, self.identity = client, model, identity
+        self._top, self._workers = top, workers
+
+    def score(self, pairs: Sequence[Prompted]) -> list[TokenScores]:
+        """Score every pair, several requests at once; results come in the order of the pairs."""
+        with ThreadPoolExecutor(self._workers) as pool:
+            texts = list(dict.fromkeys(pair.response for pair in pairs))
+            responses = dict(zip(texts, pool.map(self._response, texts), strict=True))
+            return list(pool.map(lambda pair: self._score(pair, responses[pair.response]), pairs))
+
+    def _score(self, pair: Prompted, response: _Response | None) -> TokenScores:
+        return _scores(self._echoed(pair, response), self._top, self._client.completions)
+
+    def _echoed(self, pair: Prompted, response: _Response | None) -> _Echoed:
+        """The response's part of what the server says when it is sent the pair."""
+        if response is None:
+            answer = self._complete(pair.prompt + pair.response)
+            return _found_by_offset(pair, answer, self._client.completions)
+        prompt = self._tokenize(pair.prompt, special=True).tokens
+        if not prompt:
+            raise FedsrcError(
+                "a prompt without a token leaves the first token of the response without a log-probability",
+                hint="give a prompt that is not empty",
+            )
+        if len(prompt) + len(response.ids) >= response.limit:
+            raise FedsrcError(
+                f"prompt and response have {len(prompt) + len(response.ids):,} tokens; "
+                f"the server takes {response.limit:,}, one of them to be written",
+                hint=NOT_CUT,
+            )
+        return _found_by_count(prompt, response, self._complete([*prompt, *response.ids]), self._client.completions)
+
+    def _response(self, text: str) -> _Response | None:
+        """A response as tokens, or None where the server cannot tokenise; the same for every prompt."""
+        found = self._tokenize(text, special=False) if self._client.tokenizes else None
+        if not (_encoded(text) if found is None else found.tokens):
+            raise FedsrcError("a response without a token cannot be scored", hint="leave empty responses out")
+        if found is None:
+            return None
+        spans = None if found.token_strs is None else spans_of_tokens(text, found.token_strs)
+        if spans is None:
+            spans = self._spans_by_prefix(text, found.tokens)
+        names = found.token_strs or [text[a:b] for a, b in spans.tolist()]
+        return _Response(found.tokens, tuple(names), spans, found.max_model_len)
+
+    def _tokenize(self, text: str, *, special: bool) -> _Tokenized:
+        body = {"model": self._model, "prompt": text, "add_special_tokens": special, "return_token_strs": True}
+        url = f"{self._client.root}/tokenize"
+        found = _parsed(_Tokenized, self._client.ask(url, body, SMALL + PER_ENTRY * len(_encoded(text))), url)
+        names = found.token_strs
+        if found.count != len(found.tokens) or (names is not None and len(names) != len(found.tokens)):
+            raise FedsrcError("the server's count of tokens is not the number of tokens it lists", where=url)
+        return found
+
+    def _spans_by_prefix(self, text: str, ids: Sequence[int]) -> Ints:
+        """Characters of each token, by asking for the text of ever longer beginnings. Slow, for odd tokenizers only."""
+        url = f"{self._client.root}/detokenize"
+        known, said, spans = 0, "", []
+        for count in range(1, len(ids) + 1):
+            body = {"model": self._model, "tokens": list(ids[:count])}
+            said = _parsed(_Detokenized, self._client.ask(url, body, SMALL + PER_ENTRY * len(ids)), url).prompt
+            clean = _common(said, text)
+            spans.append((known, max(known, clean + (len(said) > clean))))
+            known = max(known, clean)
+        if said != text:
+            raise FedsrcError(
+                "the tokens of a response do not spell it: its characters cannot be placed",
+                where=url,
+                hint="the tokenizer changes the text; use a model whose tokenizer keeps it",
+            )
+        return np.asarray(spans, dtype=np.int64)
+
+    def _complete(self, prompt: str | list[int], *, echo: bool = True) -> _Completion:
+        """One request for log-probabilities. Sampling is plain, since some servers let it change them."""
+        body = {
+            "model": self._model,
+            "prompt": prompt,
+            "echo": echo,
+            "logprobs": self._top,
+            "max_tokens": 1,  # some servers read 0 as no limit
+            "temperature": 1.0,
+            "top_p": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+        }
+        if self._client.tokenizes:
+            body |= {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "return_tokens_as_token_ids": True}
+        tokens = len(prompt) if isinstance(prompt, list) else len(_encoded(prompt))
+        limit = SMALL + PER_ENTRY * (tokens + 1) * (self._top + 2)
+        url = self._client.completions
+        return _parsed(_Completion, self._client.ask(url, body, limit), url)
+
+    def _check_alignment(self) -> None:
+        """A token's probability when echoed must be the one it had when it was next: some servers are off by one."""
+        echoed = self._echoed(WEEK, self._response(WEEK.response))
+        scores, own = _scores(echoed, self._top, self._client.completions), echoed.tokens[0]
+        prompt: str | list[int] = WEEK.prompt
+        if self._client.tokenizes:
+            prompt = self._tokenize(WEEK.prompt, special=True).tokens
+        said = self._complete(prompt, echo=False).choices[0].logprobs
+        tops = None if said is None else said.top_logprobs
+        if not tops or not tops[0]:
+            raise FedsrcError("the server gives no log-probabilities", where=self._client.completions, hint=NO_ECHO)
+        away = scores.logprobs[0] - tops[0].get(own, min(tops[0].values()))
+        if away > ALIGNED or (own in tops[0] and away < -ALIGNED):
+            raise FedsrcError(
+                "the server's log-probabilities of the prompt belong to other positions than its tokens",
+                where=self._client.completions,
+                hint="llama-cpp-python does this for models without a beginning-of-sequence token; use another server",
+            )
+
+
+def connect(
+    base_url: str,
+    model: str,
+    *,
+    api_key: str | None = None,
+    revision: str | None = None,
+    workers: int = 8,
+    timeout: float = 120.0,
+    top: int = 20,
+) -> ServerModel:
+    """A model at an address such as http://localhost:8000/v1. The server is asked what it is and tried once.
+
+    `revision` is your word on the weights, which servers do not tell. Requests that fail for a passing reason are sent
+    again a few times; a request that takes longer than `timeout` seconds is not.
+    """
+    if workers < 1 or top < 1 or not 0 < timeout < math.inf:
+        raise FedsrcError("workers and top must be at least 1, and timeout a number of seconds above zero")
+    client = _Client(_address(base_url), _key(api_key), timeout)
+    listed = _listed(client, model)
+    client = _Client(client.base, client.key, timeout, tokenizes=_tokenizes(client, model))
+    identity = {
+        "backend": "openai-compatible",
+        "model": model,
+        "revision": revision or _told(listed),
+        "tokenizer": f"the server's, prompt and response {'apart' if client.tokenizes else 'joined'}",
+        "server": _server(client, listed),
+        "entropy": f"top-{top} lower bound",
+    }
+    found = ServerModel(client, model, identity, top=top, workers=workers)
+    found._check_alignment()
+    return found
+
+
+def top_entropy(logprobs: Iterable[float], top: int) -> float:
+    """Entropy of the `top` largest, with the remaining probability as one outcome: at most the true entropy."""
+    largest = np.minimum(sorted(logprobs, reverse=True)[:top], 0.0)
+    p = np.exp(largest)
+    rest = max(0.0, 1.0 - float(p.sum()))
+    return float(-(p * largest).sum()) - (rest * math.log(rest) if rest else 0.0)
+
+
+def spans_of_tokens(text: str, tokens: Sequence[str]) -> Ints | None:
+    """The characters each token touches, where the tokens' written forms spell the text; None where they do not."""
+    data = text.encode()
+    for read in (_byte_level, _sentence_piece):
+        pieces = [read(token) for token in tokens]
+        known = [piece for piece in pieces if piece is not None]
+        joined = b"".join(known)
+        if len(known) == len(pieces) and joined in (data, b" " + data):
+            return _touched(data, [len(piece) for piece in known], len(joined) - len(data))
+    return None
+
+
+def _touched(data: bytes, sizes: Sequence[int], lead: int) -> Ints:
+    """First and one past the last character of each run of bytes; `lead` bytes stand before the text."""
+    character = np.cumsum([0, *((byte & 0xC0) != 0x80 for byte in data)])  # [i]: characters begun before byte i
+    ends = np.maximum(np.cumsum(sizes) - lead, 0)
+    begins = np.concatenate([[0], ends[:-1]])
+    first = np.where(ends > begins, character[np.minimum(begins + 1, len(data))] - 1, character[begins])
+    return np.stack([first, character[ends]], axis=1).astype(np.int64)
+
+
+def _common(one: str, other: str) -> int:
+    """How many characters two texts begin with in common."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """How byte-level BPE writes bytes as characters: the printable ones as themselves, the others from 256 on."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    return {chr(byte): byte for byte in shown} | {chr(256 + i): byte for i, byte in enumerate(hidden)}
+
+
+_BYTES = _byte_alphabet()
+
+
+def _byte_level(token: str) -> bytes | None:
+    return bytes(_BYTES[c] for c in token) if all(c in _BYTES for c in token) else None
+
+
+def _sentence_piece(token: str) -> bytes | None:
+    if re.fullmatch(r"<0x[0-9A-F]{2}>", token):
+        return bytes([int(token[3:5], 16)])
+    return token.replace("▁", " ").encode()
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, frozen=True)
+
+
+class _Tokenized(_Strict):
+    count: int
+    max_model_len: int
+    tokens: list[Annotated[int, Field(ge=0)]]
+    token_strs: list[str] | None = None
+
+
+class _Detokenized(_Strict):
+    prompt: str
+
+
+class _LogProbs(_Strict):
+    tokens: list[str] | None = None
+    token_logprobs: list[LogProb | None] | None = None
+    top_logprobs: list[dict[str, LogProb] | None] | None = None
+    text_offset: list[Annotated[int, Field(ge=0, le=1 << 40)]] | None = None
+
+
+class _Choice(_Strict):
+    text: str
+    logprobs: _LogProbs | None = None
+    finish_reason: str | None = None
+
+
+class _Usage(_Strict):
+    prompt_tokens: int | None = None
+
+
+class _Completion(_Strict):
+    choices: Annotated[list[_Choice], Field(min_length=1, max_length=1)]
+    usage: _Usage | None = None
+
+
+class _Listed(_Strict):
+    id: str
+    root: str | None = None
+    owned_by: str | None = None
+
+
+class _Models(_Strict):
+    data: list[_Listed]
+
+
+class _Version(_Strict):
+    version: str
+
+
+class _Response(NamedTuple):
+    """A response as the server tokenises it, and how many tokens the model takes."""
+
+    ids: list[int]
+    names: tuple[str, ...]
+    spans: Ints
+    limit: int
+
+
+class _Echoed(NamedTuple):
+    """What the server said of each token of the response; `tokens` as it writes them, `names` as we do."""
+
+    tokens: list[str]
+    names: tuple[str, ...]
+    logprobs: list[float | None]
+    tops: list[dict[str, float] | None]
+    most: int
+    spans: Ints
+
+
+class _Arrays(NamedTuple):
+    """The arrays of an answer, over everything that was echoed, all of one length."""
+
+    tokens: list[str]
+    logprobs: list[float | None]
+    tops: list[dict[str, float] | None]
+    offsets: list[int]
+    most: int
+
+
+def _arrays(answer: _Completion, where: str) -> _Arrays:
+    choice = answer.choices[0]
+    if choice.finish_reason not in (None, "stop", "length"):
+        raise FedsrcError(f"the server broke off: {_plain(choice.finish_reason)}", where=where)
+    said = choice.logprobs
+    if said is None or said.tokens is None or said.token_logprobs is None:
+        raise FedsrcError("the server gave no log-probabilities of the prompt", where=where, hint=NO_ECHO)
+    if said.top_logprobs is None:
+        raise FedsrcError("the server gave no alternatives to its tokens (top_logprobs)", where=where, hint=NO_ECHO)
+    size = len(said.tokens)
+    offsets = said.text_offset if said.text_offset is not None else [-1] * size
+    if {len(said.token_logprobs), len(said.top_logprobs), len(offsets)} != {size}:
+        raise FedsrcError("the server's arrays of tokens and log-probabilities differ in length", where=where)
+    most = max((len(each) for each in said.top_logprobs if each is not None), default=0)
+    return _Arrays(said.tokens, said.token_logprobs, said.top_logprobs, offsets, most)
+
+
+def _found_by_count(prompt: list[int], response: _Response, answer: _Completion, where: str) -> _Echoed:
+    """The response in an answer to token ids: the last of those that were sent, each checked where it can be."""
+    ids = [*prompt, *response.ids]
+    said = _arrays(answer, where)
+    echoed = answer.usage.prompt_tokens if answer.usage and answer.usage.prompt_tokens is not None else len(ids)
+    if len(said.tokens) <= 1 < len(ids):
+        raise FedsrcError("the server did not echo the prompt", where=where, hint=NO_ECHO)
+    if echoed != len(ids) or len(said.tokens) not in (len(ids), len(ids) + 1):
+        raise FedsrcError(
+            f"{len(ids):,} tokens were sent, and the server scored {min(echoed, len(said.tokens)):,}",
+            where=where,
+            hint=NOT_CUT,
+        )
+    if said.tokens[0].startswith("token_id:") and said.tokens[: len(ids)] != [f"token_id:{each}" for each in ids]:
+        raise FedsrcError("the server echoed other tokens than it was sent", where=where, hint="use another server")
+    part = slice(len(prompt), len(ids))
+    return _Echoed(said.tokens[part], response.names, said.logprobs[part], said.tops[part], said.most, response.spans)
+
+
+def _found_by_offset(pair: Prompted, answer: _Completion, where: str) -> _Echoed:
+    """The response in an answer to text: the tokens from the character on where it begins, which one must begin at."""
+    said, text = _arrays(answer, where), answer.choices[0].text
+    begin, end = len(pair.prompt), len(pair.prompt) + len(pair.response)
+    if text[:end] != pair.prompt + pair.response or not said.tokens:
+        raise FedsrcError("the server did not echo the prompt", where=where, hint=NO_ECHO)
+    head, tail = said.tokens[0], said.tokens[-1]
+    unseen = 0 if text.startswith(head) or "\ufffd" in head else len(head)  # a beginning-of-sequence token
+    starts = np.asarray([each - unseen for each in said.offsets], dtype=np.int64)
+    ends = np.append(starts[1:], starts[-1] + len(tail) if tail.strip("\ufffd") else len(text))
+    if np.any(ends < starts) or starts[0] + unseen != 0:
+        raise FedsrcError("the server's places of tokens in the text (text_offset) are missing or wrong", where=where)
+    if begin not in starts:
+        across = said.tokens[int(np.searchsorted(starts, begin)) - 1]
+        raise FedsrcError(
+            f"the token {across[:40]!r} lies across the end of the prompt and the beginning of the response",
+            where=where,
+            hint="use a server with /tokenize (vLLM), or move the space at the end of the prompt into the response",
+        )
+    part = slice(int(np.searchsorted(starts, begin)), int(np.searchsorted(starts, end)))
+    tokens, spans = said.tokens[part], np.stack([starts[part], ends[part]], axis=1)
+    if not tokens or spans[-1, 1] != end or not all(map(_fits, tokens, (text[a:b] for a, b in spans.tolist()))):
+        raise FedsrcError(
+            "the server's tokens do not spell the response",
+            where=where,
+            hint="its text_offset does not count characters, or tokens are missing: use a server with /tokenize (vLLM)",
+        )
+    names = tuple(text[a:b] for a, b in spans.tolist())
+    return _Echoed(tokens, names, said.logprobs[part], said.tops[part], said.most, spans - begin)
+
+
+def _fits(token: str, span: str) -> bool:
+    """A token says its characters; one that holds part of a character may say less."""
+    readable = token.replace("\ufffd", "")
+    return token == span or (not readable and len(span) <= 1) or (token != readable and readable in span)
+
+
+def _scores(found: _Echoed, top: int, where: str) -> TokenScores:
+    """Token scores from a response's part of an answer, every number checked."""
+    logprobs = [each for each in found.logprobs if each is not None]
+    tops = [each for each in found.tops if each]
+    if len(logprobs) < len(found.logprobs) or len(tops) < len(found.tops):
+        raise FedsrcError(
+            "the server left tokens of the response without a log-probability",
+            where=where,
+            hint="give a prompt that is not empty; with an old vLLM, start it with --no-enable-prefix-caching",
+        )
+    if found.most < top:
+        raise FedsrcError(f"{top} alternatives were asked for; the server gives {found.most}", where=where, hint=FEWER)
+    if min(logprobs) <= ZERO:
+        raise FedsrcError("the server gives a token of the response no probability at all", where=where)
+    for own, each in zip(logprobs, tops, strict=True):
+        if sum(map(math.exp, each.values())) > 1 + MASS_SLACK or own > max(each.values()) + MASS_SLACK:
+            raise FedsrcError("the server's probabilities at one position do not fit together", where=where)
+    entropy = np.asarray([top_entropy(each.values(), top) for each in tops], dtype=np.float64)
+    return TokenScores(found.names, np.asarray(logprobs, dtype=np.float64), entropy, found.spans)
+
+
+class _Refused(FedsrcError):  # noqa: N818
+    """The server answered with a status that is an error."""
+
+    def __init__(self, status: int, what: str, *, where: str, hint: str | None) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.status = status
+
+
+class _Passing(Exception):  # noqa: N818
+    """Something that may be gone after a pause: what to say if it is not, and how long the server asks to wait."""
+
+    def __init__(self, final: FedsrcError, wait: float = 0.0) -> None:
+        super().__init__(str(final))
+        self.final, self.wait = final, wait
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """http and https alone. Redirects are not followed: they would carry the key and the texts wherever they point."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(context=ssl.create_default_context()),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+@dataclass(frozen=True)
+class _Client:
+    """Requests to one server. The key goes to that server alone and is never shown."""
+
+    base: str
+    key: str | None = field(repr=False)
+    timeout: float
+    tokenizes: bool = False
+    opener: urllib.request.OpenerDirector = field(default_factory=_opener, repr=False)
+
+    @property
+    def root(self) -> str:
+        return self.base.removesuffix("/v1")
+
+    @property
+    def completions(self) -> str:
+        return f"{self.base}/completions"
+
+    def ask(self, url: str, body: dict[str, Any] | None, limit: int) -> bytes:
+        """The answer to a request, at most `limit` bytes; asked again when the trouble may pass."""
+        for pause in PAUSES:
+            try:
+                return self._once(url, body, limit)
+            except _Passing as passing:
+                _sleep(max(pause, passing.wait))
+        try:
+            return self._once(url, body, limit)
+        except _Passing as passing:
+            raise passing.final from passing
+
+    def _once(self, url: str, body: dict[str, Any] | None, limit: int) -> bytes:
+        headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "fedsrc"}
+        if self.key is not None:
+            headers["Authorization"] = f"Bearer {self.key}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data=data, headers=headers)  # noqa: S310  http and https alone, see _address
+        try:
+            with self.opener.open(request, timeout=self.timeout) as answer:
+                return _read(answer, limit, _now() + self.timeout, url)
+        except HTTPError as error:
+            with error:
+                raise self._refusal(error, url) from None
+        except (OSError, HTTPException) as error:
+            raise self._trouble(error, url) from error
+
+    def _refusal(self, error: HTTPError, url: str) -> Exception:
+        """What an error status means."""
+        refused = _refused(error.code, _message(error, self.key), url)
+        return _Passing(refused, _wait(error)) if error.code in PASSING else refused
+
+    def _trouble(self, error: Exception, url: str) -> Exception:
+        """What a connection that failed means."""
+        reason = error.reason if isinstance(error, URLError) and isinstance(error.reason, Exception) else error
+        if isinstance(reason, TimeoutError):
+            return FedsrcError(
+                f"no whole answer within {self.timeout:g} seconds", where=url, hint="raise timeout, or lower workers"
+            )
+        if isinstance(reason, ConnectionResetError | BrokenPipeError | ConnectionAbortedError | IncompleteRead):
+            hint = "look at the server's log; lower workers if it is overloaded"
+            return _Passing(FedsrcError("the server cut the connection, again and again", where=url, hint=hint))
+        said = _plain(str(reason)) or type(reason).__name__
+        return FedsrcError(f"the server cannot be reached: {said}", where=url, hint="check the address and the server")
+
+
+def _read(answer: HTTPResponse, limit: int, deadline: float, url: str) -> bytes:
+    """The whole body, within a size and a time."""
+    parts, size = [], 0
+    while part := answer.read1(1 << 16):
+        size += len(part)
+        parts.append(part)
+        if size > limit:
+            raise FedsrcError(f"the server's answer is longer than {limit:,} bytes", where=url)
+        if _now() > deadline:
+            raise TimeoutError
+    declared = answer.headers.get("Content-Length", "")
+    if declared.isdecimal() and size != int(declared):
+        raise IncompleteRead(b"")
+    return b"".join(parts)
+
+
+def _refused(status: int, message: str, url: str) -> _Refused:
+    """An error status in words: what the server said, and what to do about it."""
+    lower = message.lower()
+    what, hint = f"the server answered {status}: {message or 'nothing'}", None
+    if status in REDIRECTS:
+        what, hint = f"the server redirects ({status}), which is not followed", "give the address it points to"
+    elif status in (401, 403):
+        hint = "check the API key"
+    elif status == 429 or status >= 500:
+        hint = "wait until the server is well, or lower workers"
+    elif re.search(r"context|too long|max_model_len|exceed", lower) and "logprobs" not in lower:
+        what, hint = f"prompt and response are longer than the model takes: {message}", NOT_CUT
+    elif "echo" in lower:
+        hint = NO_ECHO
+    elif "logprobs" in lower:
+        hint = FEWER
+    elif status == 404:
+        hint = "check the model's name and the address, which often ends in /v1"
+    return _Refused(status, what, where=url, hint=hint)
+
+
+def _message(error: HTTPError, key: str | None) -> str:
+    """What an error's body says, as one short line without the key."""
+    try:
+        body = error.read(SMALL)
+    except (OSError, HTTPException):
+        return ""
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
+        said = body.decode("utf-8", errors="replace")
+    for name in ("error", "message", "detail"):
+        said = said.get(name, said) if isinstance(said, dict) else said
+    text = said if isinstance(said, str) else json.dumps(said)
+    return _plain(text.replace(key, "***") if key else text)
+
+
+def _wait(error: HTTPError) -> float:
+    """Seconds that the server asks to wait, within reason."""
+    said = (error.headers.get("Retry-After") or "").strip()
+    return min(float(said), LONGEST_PAUSE) if re.fullmatch(r"[0-9]{1,9}", said) else 0.0
+
+
+def _plain(text: str) -> str:
+    """Foreign text for a message: one line, printable, short."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= 200 else f"{line[:200]}..."
+
+
+def _parsed(kind: type[Model], body: bytes, where: str) -> Model:
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        said = _plain(f"{'.'.join(map(str, first['loc']))} {first['msg']}")
+        raise FedsrcError(
+            f"the server's answer is not what it should be: {said}",
+            where=where,
+            hint="is this an OpenAI-compatible server, and vLLM or one that returns the same?",
+        ) from error
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise FedsrcError("a prompt or response is not valid text (half of a surrogate pair)") from error
+
+
+def _address(base_url: str) -> str:
+    """The address without a slash at its end; one that could hold a secret is refused without being shown."""
+    hint = "give an address such as http://localhost:8000/v1"
+    try:
+        parts = urlsplit(base_url)
+        known = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+    except ValueError as error:
+        raise FedsrcError("the server's address is not an address", hint=hint) from error
+    if not known or not base_url.isascii() or not base_url.isprintable() or " " in base_url:
+        raise FedsrcError("the server's address is not an http or https address", hint=hint)
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise FedsrcError("the server's address holds a name, a password or a query", hint="give the key as api_key")
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def _key(api_key: str | None) -> str | None:
+    """The key, if it can stand in a header; its text is in no message."""
+    if api_key is not None and not re.fullmatch(r"[!-~]+", api_key):
+        raise FedsrcError("the API key is empty or holds a character that no key has", hint="check for line ends")
+    return api_key
+
+
+def _listed(client: _Client, model: str) -> _Listed | None:
+    """What the server's list says of the model; None where there is no list."""
+    url = f"{client.base}/models"
+    try:
+        listed = _parsed(_Models, client.ask(url, None, 8 * SMALL), url).data
+    except _Refused as refused:
+        if refused.status in (404, 405, 501):
+            return None
+        raise
+    found = next((each for each in listed if each.id == model), None)
+    if found is None:
+        names = ", ".join(repr(_plain(each.id)) for each in listed[:5])
+        raise FedsrcError(f"the server has no model {model!r}", where=url, hint=f"it has {names or 'none'}")
+    return found
+
+
+def _told(listed: _Listed | None) -> str:
+    """The revision as far as a server tells it: what it loaded the model from."""
+    root = _plain(listed.root) if listed and listed.root else ""
+    return f"not told by the server, which loaded {root}" if root else "not told by the server"
+
+
+def _server(client: _Client, listed: _Listed | None) -> str:
+    owner = _plain(listed.owned_by) if listed and listed.owned_by else "unknown"
+    url = f"{client.root}/version"
+    try:
+        version = _plain(_parsed(_Version, client.ask(url, None, SMALL), url).version)
+    except FedsrcError:
+        version = ""
+    return f"{'vLLM' if owner == 'vllm' else owner} {version}".strip()
+
+
+def _tokenizes(client: _Client, model: str) -> bool:
+    """Whether the server has `/tokenize` as vLLM does; other servers have others under the same name."""
+    url, body = f"{client.root}/tokenize", {"model": model, "prompt": "a", "add_special_tokens": False}
+    try:
+        answer = client.ask(url, body, SMALL)
+    except _Refused as refused:
+        if refused.status in (400, 404, 405, 415, 422, 501):
+            return False
+        raise
+    try:
+        return bool(_Tokenized.model_validate_json(answer).tokens)
+    except ValidationError:
+        return False
