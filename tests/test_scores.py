@@ -23,7 +23,7 @@ from fedsrc.scores.lift import mean_lift, token_lift, window_lift
 from fedsrc.scores.model import Prompted, TokenScores
 from fedsrc.scores.prompts import controlled, prompt
 from fedsrc.scores.replay import Recording
-from fedsrc.scores.transformers_model import _batches
+from fedsrc.scores.transformers_model import batches
 
 logprobs = st.lists(st.floats(-30, 0), min_size=1, max_size=60)
 
@@ -155,7 +155,7 @@ def test_a_recording_asks_once_and_survives_a_torn_line(tmp_path: Path) -> None:
 
 @given(st.lists(st.integers(1, 3000), max_size=80), st.integers(100, 9000))
 def test_batches_hold_everything_once_within_the_budget(lengths: list[int], budget: int) -> None:
-    batches = list(_batches(lengths, budget))
-    assert sorted(place for batch in batches for place in batch) == list(range(len(lengths)))
-    for batch in batches:
+    found = list(batches(lengths, budget))
+    assert sorted(place for batch in found for place in batch) == list(range(len(lengths)))
+    for batch in found:
         assert len(batch) == 1 or max(lengths[i] for i in batch) * len(batch) <= budget

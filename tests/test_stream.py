@@ -22,12 +22,13 @@ import pytest
 
 from fedsrc import records as records_module
 from fedsrc import stream
+from fedsrc.canonical import file_digest
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import answer_file, start
 from fedsrc.keys import Key, public_hex
 from fedsrc.ledger import IN_ORDER, Ledger
 from fedsrc.policy import allow
-from fedsrc.records import Columns, Keys, Missing, file_digest, key_stream, read_records, shuffled
+from fedsrc.records import Columns, Keys, Missing, key_stream, read_records, shuffled
 from fedsrc.registration import Registration
 from fedsrc.release import Release, registered_mechanism
 from fedsrc.site import Site, open_sites

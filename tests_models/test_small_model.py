@@ -40,12 +40,12 @@ def test_log_probabilities_agree_with_the_models_own_loss(model: TransformersMod
     import torch
 
     for pair, scores in zip(PAIRS, model.score(PAIRS), strict=True):
-        prompt = model._tokenizer(pair.prompt)["input_ids"]
-        response = model._tokenizer(pair.response, add_special_tokens=False)["input_ids"]
+        prompt = model.tokenizer(pair.prompt)["input_ids"]
+        response = model.tokenizer(pair.response, add_special_tokens=False)["input_ids"]
         ids = torch.tensor([[*prompt, *response]])
         labels = torch.tensor([[-100] * len(prompt) + response])
         with torch.inference_mode():
-            out = model._model(input_ids=ids, labels=labels)
+            out = model.network(input_ids=ids, labels=labels)
         assert -scores.logprobs.mean() == pytest.approx(float(out.loss), abs=TOLERANCE)
         last = torch.log_softmax(out.logits[0, -2].float(), -1)
         assert scores.entropy[-1] == pytest.approx(float(-(last.exp() * last).sum()), abs=1e-3)

@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fedsrc.canonical import file_digest
 from fedsrc.errors import FedsrcError
 
 Floats = NDArray[np.float64]
@@ -192,12 +193,6 @@ def key_stream(seed: int) -> Callable[[int], Keys]:
 def public_seed(purpose: str) -> int:
     """A fixed seed per purpose. It must not depend on the table: changing one unit would then move all the others."""
     return int(hashlib.sha256(f"fedsrc: {purpose}".encode()).hexdigest()[:15], 16)
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @dataclass(frozen=True)

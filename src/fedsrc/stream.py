@@ -24,6 +24,7 @@ import polars as pl
 from numpy.typing import NDArray
 from polars.selectors import by_name
 
+from fedsrc.canonical import file_digest
 from fedsrc.errors import FedsrcError
 from fedsrc.keys import Key
 from fedsrc.ledger import IN_ORDER, Intake, Ledger, Names
@@ -38,7 +39,6 @@ from fedsrc.records import (
     Records,
     Units,
     check_owner,
-    file_digest,
     key_stream,
     read_records,
     readable,

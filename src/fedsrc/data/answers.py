@@ -1,7 +1,8 @@
 """One logged answer and tables of them: question, evidence, response, label, and where it came from.
 
 A user's own JSON lines or Parquet needs `evidence` and `response`; `question`, `loss`, `id`, `source`, `site`, `group`,
-`generator` are used when there. Without an id, a row is called by the file's name and its place in it.
+`generator` and `spans` (places of unsupported text, [[start, end], ...]) are used when there. Without an id, a row is
+called by the file's name and its place in it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fedsrc.records import UNREADABLE
 class Answer:
     """A response with the evidence it should rest on. `loss` is 1 for unsupported, 0 for supported, None if unlabelled.
 
-    `span_fraction` is the share of the response's characters that annotators marked as unsupported.
+    `spans` are the places of its characters that annotators marked as unsupported, `span_fraction` their share.
     """
 
     id: str
@@ -35,6 +36,7 @@ class Answer:
     question: str = ""
     loss: float | None = None
     span_fraction: float | None = None
+    spans: tuple[tuple[int, int], ...] = ()
     generator: str = "unknown"
     group: str = ""
     site: str = ""
@@ -98,6 +100,8 @@ def answer_of(row: dict[str, Any], where: str, name: str | None = None) -> Answe
         values[field] = text_of(values[field], field, where)
     for field in NUMBER & values.keys():
         values[field] = _fraction(values[field], field, where)
+    if "spans" in values:
+        values["spans"] = _places(values["spans"], len(row["response"]), where)
     return Answer(**values)
 
 
@@ -174,3 +178,14 @@ def _fraction(value: Any, name: str, where: str) -> float:
         return float(value)
     shown = repr(value)[:40] if isinstance(value, str | int | float) else f"({type(value).__name__})"
     raise FedsrcError(f"{name} {shown} is not a number in [0, 1]", where=where)
+
+
+def _places(value: Any, length: int, where: str) -> tuple[tuple[int, int], ...]:
+    """Checked [start, end) places inside a response."""
+    if not isinstance(value, list):
+        raise FedsrcError("spans is not a list", where=where, hint="give [[start, end], ...]")
+    for span in value:
+        whole = isinstance(span, list) and len(span) == 2 and all(type(each) is int for each in span)
+        if not whole or not 0 <= span[0] < span[1] <= length:
+            raise FedsrcError(f"{span!r} is not a place in the response", where=where, hint="give [[start, end], ...]")
+    return tuple((start, end) for start, end in value)

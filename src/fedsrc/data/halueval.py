@@ -69,6 +69,7 @@ def _pair(row: dict[str, Any], task: Task, number: int, where: str) -> list[Answ
             response=values[name],
             loss=loss,
             span_fraction=loss,
+            spans=((0, len(values[name])),) if loss and values[name] else (),
             generator="chatgpt" if loss else "reference",
             group=task,
         )

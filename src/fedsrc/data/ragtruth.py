@@ -112,6 +112,7 @@ def _noted(row: dict[str, Any], sources: dict[str, _Source], where: str) -> Note
         response=response,
         loss=float(bool(spans)),
         span_fraction=_marked(response, [(span.start, span.end) for span in spans]),
+        spans=_inside(response, [(span.start, span.end) for span in spans]),
         generator=_text(row, "model", where),
         group=source.task,
         split=_text(row, "split", where),
@@ -143,12 +144,16 @@ def _span(label: dict[str, Any], where: str) -> Span:
     )
 
 
+def _inside(response: str, places: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Those parts of the places that lie in the response."""
+    cut = ((max(0, first), min(len(response), last)) for first, last in places)
+    return tuple((start, end) for start, end in cut if start < end)
+
+
 def _marked(response: str, places: Iterable[tuple[int, int]]) -> float:
     marked = bytearray(len(response))
-    for first, last in places:
-        start, end = max(0, first), min(len(response), last)
-        if start < end:
-            marked[start:end] = b"\x01" * (end - start)
+    for start, end in _inside(response, places):
+        marked[start:end] = b"\x01" * (end - start)
     return sum(marked) / len(marked) if marked else 0.0
 
 

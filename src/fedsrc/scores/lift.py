@@ -37,7 +37,12 @@ def window_lift(present: TokenScores, removed: TokenScores, *, B: float = B_DEFA
     A response shorter than the window is one window. Not in the paper.
     """
     u = token_lift(present, removed, B=B)
-    if u.size <= width:
-        return float(np.mean(u))
-    sums = np.concatenate([[0.0], np.cumsum(u)])
-    return float(np.clip((sums[width:] - sums[:-width]).min() / width, 0.0, 1.0))
+    return float(np.clip(window_means(u, width).min(), 0.0, 1.0))
+
+
+def window_means(values: Floats, width: int) -> Floats:
+    """Means of every `width` consecutive values; fewer values than that are one window."""
+    if values.size <= width:
+        return np.array([values.mean()])
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    return np.asarray((sums[width:] - sums[:-width]) / width)

@@ -1,106 +1,218 @@
 """A local language model through transformers, on CPU or GPU: teacher forcing of whole responses, in batches.
 
-Prompt and response are tokenised apart, so that a response has the same tokens whatever stands before it. Batches hold
-pairs of similar length, and only response positions go through the vocabulary projection.
+Prompt and response are tokenised apart, so that a response has the same tokens whatever stands before it. A prompt is
+read once for all its responses: they continue from its keys and values. Only response positions go through the
+vocabulary projection. Batches hold texts of similar length, so that little of them is padding.
 """
 
 from __future__ import annotations
 
+import copy
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fedsrc.canonical import file_digest
 from fedsrc.errors import FedsrcError
-from fedsrc.records import file_digest
-from fedsrc.scores.model import Prompted, TokenScores
+from fedsrc.scores.model import Floats, Prompted, TokenScores
 
 if TYPE_CHECKING:
     import torch
 
-BATCH_TOKENS = 8192
-PROJECTED = 1024  # response positions that go through the vocabulary at once
+BATCH_TOKENS = {"cpu": 512, "cuda": 65536}  # tokens of one forward pass, padding included
+PROJECTED = {"cpu": 64, "cuda": 4096}  # response positions that go through the vocabulary at once
 HINT = "pip install 'fedsrc[models]'"
+
+
+class _Read(NamedTuple):
+    """One batch of responses, read after their prompts: which pairs they are, and what the model made of them."""
+
+    places: list[int]
+    before: torch.Tensor  # the last prompt position's state, one a response
+    states: Any  # the model's output over the response positions
+    lengths: list[int]
 
 
 class TransformersModel:
     """A causal language model and its tokenizer. Build one with `load` or `load_gguf`."""
 
     def __init__(
-        self, model: Any, tokenizer: Any, identity: dict[str, str], *, batch_tokens: int = BATCH_TOKENS
+        self, model: Any, tokenizer: Any, identity: dict[str, str], *, batch_tokens: int | None = None
     ) -> None:
-        self._model, self._tokenizer, self.identity = model, tokenizer, identity
-        self._batch_tokens = batch_tokens
+        self.network, self.tokenizer, self.identity = model, tokenizer, identity
+        self._budget = batch_tokens or BATCH_TOKENS[model.device.type]
+        self._projected = PROJECTED[model.device.type]
         self._limit = int(getattr(model.config, "max_position_embeddings", 1 << 30))
 
     def score(self, pairs: Sequence[Prompted]) -> list[TokenScores]:
         """Score every pair; results come in the order of the pairs, whatever the batches were."""
-        encoded = [self._encode(pair) for pair in pairs]
+        torch = _torch()
+        texts = self.encode(pairs)
+        picked: list[tuple[list[int], Any, Any]] = []
+        with torch.inference_mode(), _memory():
+            for read in self._read(texts):
+                hidden = read.states.last_hidden_state
+                shifted = torch.cat([read.before[:, None], hidden[:, :-1]], dim=1)
+                rows = torch.cat([shifted[i, :n] for i, n in enumerate(read.lengths)])
+                wanted = [token for i in read.places for token in texts.responses[i].ids]
+                picked.append((read.places, *self._project(rows, self._tensor(wanted))))
         found: dict[int, TokenScores] = {}
-        for batch in _batches([len(each.ids) for each in encoded], self._batch_tokens):
-            for place, scores in zip(batch, self._score([encoded[i] for i in batch]), strict=True):
-                found[place] = scores
+        for places, logprobs, entropy in picked:
+            ends = np.cumsum([len(texts.responses[i].ids) for i in places])[:-1]
+            halves = (np.split(each.double().cpu().numpy(), ends) for each in (logprobs, entropy))
+            for i, logprob, spread in zip(places, *halves, strict=True):
+                found[i] = TokenScores(texts.responses[i].tokens, logprob, spread, texts.responses[i].offsets)
         return [found[i] for i in range(len(pairs))]
 
-    def _encode(self, pair: Prompted) -> _Encoded:
-        prompt = self._tokenizer(pair.prompt, add_special_tokens=True)["input_ids"]
-        if not prompt:
-            prompt = [self._tokenizer.bos_token_id or self._tokenizer.eos_token_id]
-        response = self._tokenizer(pair.response, add_special_tokens=False, return_offsets_mapping=True)
-        ids = response["input_ids"]
-        if not ids:
-            raise FedsrcError("a response without a token cannot be scored", hint="leave empty responses out")
-        if len(prompt) + len(ids) > self._limit:
-            raise FedsrcError(
-                f"prompt and response have {len(prompt) + len(ids):,} tokens; the model takes {self._limit:,}",
-                hint="use a model with a longer context, or shorten the evidence yourself: nothing is cut silently",
-            )
-        tokens = tuple(self._tokenizer.convert_ids_to_tokens(ids))
-        return _Encoded([*prompt, *ids], len(ids), tokens, response["offset_mapping"])
-
-    def _score(self, batch: Sequence[_Encoded]) -> list[TokenScores]:
+    def hidden(self, pairs: Sequence[Prompted], layer: int) -> list[Floats]:
+        """The hidden state of every response token after a layer (0: the embeddings), one row a token."""
         torch = _torch()
-        device = self._model.device
-        width = max(len(each.ids) for each in batch)
-        ids = torch.zeros((len(batch), width), dtype=torch.long)
-        mask = torch.zeros((len(batch), width), dtype=torch.long)
-        for row, each in enumerate(batch):
-            ids[row, : len(each.ids)] = torch.tensor(each.ids)
-            mask[row, : len(each.ids)] = 1
-        with torch.inference_mode():
-            base = self._model.base_model
-            hidden = base(input_ids=ids.to(device), attention_mask=mask.to(device)).last_hidden_state
-            states = torch.cat([hidden[r, len(e.ids) - e.count - 1 : len(e.ids) - 1] for r, e in enumerate(batch)])
-            targets = torch.cat([torch.tensor(e.ids[-e.count :]) for e in batch]).to(device)
-            logprobs, entropy = self._project(states, targets)
-        ends = np.cumsum([each.count for each in batch])
-        return [
-            TokenScores(each.tokens, logprobs[end - each.count : end], entropy[end - each.count : end], each.spans())
-            for each, end in zip(batch, ends.tolist(), strict=True)
-        ]
+        texts = self.encode(pairs)
+        found: dict[int, Floats] = {}
+        with torch.inference_mode(), _memory():
+            for read in self._read(texts, output_hidden_states=True):
+                states = read.states.hidden_states[layer].float().cpu().numpy()
+                for i, row, length in zip(read.places, states, read.lengths, strict=True):
+                    found[i] = row[:length]
+        return [found[i] for i in range(len(pairs))]
 
-    def _project(self, states: torch.Tensor, targets: torch.Tensor) -> tuple[Any, Any]:
+    def sample(
+        self, prompt: str, count: int, *, seed: int, max_tokens: int = 256, temperature: float = 1.0
+    ) -> list[str]:
+        """Responses drawn from the model. Another machine's arithmetic may draw others: store what was drawn."""
+        torch = _torch()
+        ids = self.encode([Prompted(prompt, ".")]).prompts[prompt]
+        if len(ids) + max_tokens > self._limit:
+            raise self._too_long(len(ids) + max_tokens)
+        torch.manual_seed(seed)
+        with torch.inference_mode(), _memory():
+            out = self.network.generate(
+                self._tensor(ids)[None],
+                attention_mask=torch.ones((1, len(ids)), dtype=torch.long, device=self.network.device),
+                do_sample=True, num_return_sequences=count, max_new_tokens=max_tokens, temperature=temperature,
+                top_k=0, top_p=1.0, pad_token_id=self.pad,
+            )  # fmt: skip
+        return list(self.tokenizer.batch_decode(out[:, len(ids) :], skip_special_tokens=True))
+
+    def tokens(self, text: str) -> int:
+        """How many tokens a text has, for evidence controls of matched length."""
+        return len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    @property
+    def pad(self) -> int:
+        ids = (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id, 0)
+        return int(next(each for each in ids if each is not None))
+
+    def encode(self, pairs: Sequence[Prompted]) -> Texts:
+        """Every distinct prompt and every response as tokens, checked against the model's context."""
+        prompts = list(dict.fromkeys(pair.prompt for pair in pairs))
+        read = self.tokenizer(prompts, add_special_tokens=True)["input_ids"] if prompts else []
+        start = self.tokenizer.bos_token_id
+        start = self.tokenizer.eos_token_id if start is None else start
+        known = {prompt: ids or [start] for prompt, ids in zip(prompts, read, strict=True)}
+        told = self._responses(list(dict.fromkeys(pair.response for pair in pairs)))
+        for pair in pairs:
+            length = len(known[pair.prompt]) + len(told[pair.response].ids)
+            if length > self._limit:
+                raise self._too_long(length)
+        return Texts(known, [told[pair.response]._replace(prompt=pair.prompt) for pair in pairs])
+
+    def _responses(self, texts: list[str]) -> dict[str, Response]:
+        """Each distinct response as tokens."""
+        given = self.tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
+        found = {}
+        for text, ids, offsets in zip(texts, given["input_ids"], given["offset_mapping"], strict=True):
+            if not ids:
+                raise FedsrcError("a response without a token cannot be scored", hint="leave empty responses out")
+            tokens = tuple(self.tokenizer.convert_ids_to_tokens(ids))
+            found[text] = Response("", ids, tokens, np.asarray(offsets, dtype=np.int64).reshape(-1, 2))
+        return found
+
+    def _too_long(self, tokens: int) -> FedsrcError:
+        return FedsrcError(
+            f"prompt and response have {tokens:,} tokens; the model takes {self._limit:,}",
+            hint="use a model with a longer context, or shorten the evidence yourself: nothing is cut silently",
+        )
+
+    def _read(self, texts: Texts, **options: bool) -> Iterator[_Read]:
+        """Prompts in batches, then their responses in batches that continue from the prompts' keys and values."""
+        torch = _torch()
+        asked = defaultdict(list)
+        for place, response in enumerate(texts.responses):
+            asked[response.prompt].append(place)
+        prompts = list(asked)
+        for group in batches([len(texts.prompts[each]) for each in prompts], self._budget):
+            ids = [texts.prompts[prompts[i]] for i in group]
+            width = max(map(len, ids))
+            first, mask = self.padded(ids, width, left=True)
+            cache = self._cache()
+            states = self._base(first, mask, _positions(mask), cache).last_hidden_state[:, -1]
+            rows = [(row, place) for row, i in enumerate(group) for place in asked[prompts[i]]]
+            lengths = [len(texts.responses[place].ids) for _, place in rows]
+            for batch in batches(lengths, self._budget, extra=width):
+                chosen = [rows[i] for i in batch]
+                places = [place for _, place in chosen]
+                index = self._tensor([row for row, _ in chosen])
+                told, told_mask = self.padded([texts.responses[i].ids for i in places], None, left=False)
+                whole = torch.cat([mask[index], told_mask], dim=1)
+                kept = _rows_of(cache, index)
+                place_of = _positions(whole)[:, width:]
+                out = self._base(told, whole, place_of, kept, **options)
+                yield _Read(places, states[index], out, [lengths[i] for i in batch])
+
+    def _base(self, ids: torch.Tensor, mask: torch.Tensor, places: torch.Tensor, cache: Any, **options: bool) -> Any:
+        return self.network.base_model(
+            input_ids=ids, attention_mask=mask, position_ids=places, past_key_values=cache, use_cache=True, **options
+        )
+
+    def _cache(self) -> Any:
+        return _transformers().DynamicCache(config=self.network.config)
+
+    def padded(self, rows: Sequence[Sequence[int]], width: int | None, *, left: bool) -> tuple[Any, Any]:
+        """Token ids of one width, and the mask of those that are real."""
+        wide = width or max(map(len, rows))
+        ids = np.full((len(rows), wide), self.pad, dtype=np.int64)
+        mask = np.zeros((len(rows), wide), dtype=np.int64)
+        for i, row in enumerate(rows):
+            part = slice(wide - len(row), wide) if left else slice(0, len(row))
+            ids[i, part], mask[i, part] = row, 1
+        return self._tensor(ids), self._tensor(mask)
+
+    def _tensor(self, values: Any) -> Any:
+        return _torch().as_tensor(values).to(self.network.device, non_blocking=True)
+
+    def _project(self, states: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probability of each target and entropy of each distribution, a block of positions at a time."""
         torch = _torch()
-        head = self._model.get_output_embeddings()
+        head = self.network.get_output_embeddings()
         picked, spread = [], []
-        for i in range(0, len(states), PROJECTED):
-            logits = torch.log_softmax(head(states[i : i + PROJECTED]).float(), dim=-1)
-            picked.append(logits.gather(1, targets[i : i + PROJECTED, None])[:, 0])
+        for i in range(0, len(states), self._projected):
+            logits = head(states[i : i + self._projected]).float()
+            total = torch.logsumexp(logits, dim=-1, keepdim=True)
+            logits -= total
+            picked.append(logits.gather(1, targets[i : i + self._projected, None])[:, 0])
             spread.append(-(logits.exp() * logits).sum(dim=-1))
-        pair = (torch.cat(each).double().cpu().numpy() for each in (picked, spread))
-        return next(pair), next(pair)
+        return torch.cat(picked), torch.cat(spread)
 
 
-class _Encoded:
-    """One pair as tokens: all ids, how many of them are the response's, their texts and characters."""
+class Response(NamedTuple):
+    """One response as tokens, and the prompt it follows."""
 
-    def __init__(self, ids: list[int], count: int, tokens: tuple[str, ...], offsets: Sequence[tuple[int, int]]) -> None:
-        self.ids, self.count, self.tokens, self._offsets = ids, count, tokens, offsets
+    prompt: str
+    ids: list[int]
+    tokens: tuple[str, ...]
+    offsets: Any
 
-    def spans(self) -> Any:
-        return np.asarray(self._offsets, dtype=np.int64).reshape(-1, 2)
+
+class Texts(NamedTuple):
+    """Distinct prompts as tokens, and the responses in the order they were asked for."""
+
+    prompts: dict[str, list[int]]
+    responses: list[Response]
 
 
 def load(name: str, *, revision: str | None = None, device: str = "cpu", dtype: str = "float32") -> TransformersModel:
@@ -150,16 +262,41 @@ def _split_digits(tokenizer: Any) -> None:
     )
 
 
-def _batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Places of similar length together, longest first, each batch within the token budget (padding included)."""
+def batches(lengths: Sequence[int], budget: int, extra: int = 0) -> Iterator[list[int]]:
+    """Places of similar length together, longest first, each batch within the token budget (padding included).
+
+    `extra` tokens stand before each row and are held in memory with it.
+    """
     batch: list[int] = []
     for place in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if batch and lengths[batch[0]] * (len(batch) + 1) > budget:
+        if batch and (lengths[batch[0]] + extra) * (len(batch) + 1) > budget:
             yield batch
             batch = []
         batch.append(place)
     if batch:
         yield batch
+
+
+def _positions(mask: torch.Tensor) -> Any:
+    """The place of each real token in its own text, whatever padding stands before it."""
+    return (mask.cumsum(dim=1) - 1).clamp(min=0)
+
+
+def _rows_of(cache: Any, rows: torch.Tensor) -> Any:
+    """A cache that holds those rows. Layers replace their tensors and never write into them, so copies are shallow."""
+    kept = copy.copy(cache)
+    kept.layers = [copy.copy(layer) for layer in cache.layers]
+    kept.batch_select_indices(rows)
+    return kept
+
+
+@contextmanager
+def _memory() -> Iterator[None]:
+    """Out of memory is an error with a hint."""
+    try:
+        yield
+    except _torch().OutOfMemoryError as error:
+        raise FedsrcError("the device ran out of memory", hint="give a smaller --batch-tokens") from error
 
 
 def _torch() -> Any:

@@ -1,0 +1,58 @@
+"""Logistic regression with an L2 penalty: what both the combination of scores and the token probe are fitted with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from fedsrc.errors import FedsrcError
+from fedsrc.scores.model import Floats
+
+Matrix = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """P(1 | x) = 1 / (1 + exp(-(w (x - mean) / scale + b)))."""
+
+    mean: Floats
+    scale: Floats
+    weights: Floats
+    bias: float
+
+    def probability(self, X: Matrix) -> Floats:
+        """One probability a row."""
+        w = self.weights / self.scale
+        z = X.astype(np.float64) @ w + (self.bias - float(self.mean @ w))
+        return np.asarray(expit(z), dtype=np.float64)
+
+
+def fit_logistic(X: Matrix, y: NDArray[np.floating], *, penalty: float = 1.0) -> Logistic:
+    """Minimise sum of log-losses + penalty |w|^2 / 2 over standardised columns; the bias is free.
+
+    Columns that never vary get weight 0. Convex, so the start does not matter.
+    """
+    if len(X) != len(y) or not len(y) or not np.all(np.isfinite(X)):
+        raise FedsrcError("a logistic fit needs rows of finite numbers, one label each")
+    if y.min() == y.max():
+        raise FedsrcError("all training labels are the same", hint="train on supported and unsupported answers")
+    mean, spread = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+    scale = np.where(spread > 0, spread, 1.0)
+    Z = ((X - mean) / scale).astype(X.dtype)
+
+    def loss(theta: Floats) -> tuple[float, Floats]:
+        w, b = theta[:-1], theta[-1]
+        z = np.asarray(Z @ w.astype(X.dtype), dtype=np.float64) + b
+        value = float(np.sum(np.logaddexp(0.0, z) - y * z)) + penalty * float(w @ w) / 2
+        residual = expit(z) - y
+        slope = np.asarray(Z.T @ residual.astype(X.dtype), dtype=np.float64) + penalty * w
+        return value, np.append(slope, residual.sum())
+
+    rate = float(np.clip(y.mean(), 1e-6, 1 - 1e-6))
+    start = np.append(np.zeros(X.shape[1]), np.log(rate / (1 - rate)))
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 500})
+    return Logistic(mean, scale, np.where(spread > 0, found.x[:-1], 0.0), float(found.x[-1]))
