@@ -1,19 +1,19 @@
-"""The lexical score and the embedded table, which one command makes again from HaluEval's original file."""
+"""The lexical score, and the embedded score tables, which one command makes again from HaluEval's original files."""
 
 from __future__ import annotations
 
-import gzip
 import os
-from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from fedsrc.demo import TABLE
-from fedsrc.demo.make_table import rows
+from fedsrc.data.halueval import read_halueval
+from fedsrc.demo import SITES, TASKS, Task, one_of_each_pair, score_table
 from fedsrc.scores.lexical import lexical_support
+from fedsrc.scores.scoring import SCORES, Settings, score_answers
 
-EMBEDDED = gzip.decompress(files("fedsrc.demo").joinpath(TABLE).read_bytes()).decode()
+ROWS = {"qa": 20_000, "dialogue": 20_000, "summarization": 4_000}
 
 
 @pytest.mark.parametrize(
@@ -32,21 +32,39 @@ def test_lexical_support(answer: str, score: float) -> None:
     assert lexical_support(answer, "The capital is Paris, a city.") == pytest.approx(score)
 
 
-def test_the_embedded_table_is_complete() -> None:
-    lines = EMBEDDED.splitlines()
-    assert lines[0] == "id,site,loss,score"
-    assert len(lines) == 10_001
-    cells = [line.split(",") for line in lines[1:]]
-    assert [int(each[0]) for each in cells] == list(range(10_000))
-    assert 0.48 < sum(int(each[2]) for each in cells) / 10_000 < 0.52
-    assert all(0 <= float(each[3]) <= 1 for each in cells)
-    assert len({each[1] for each in cells}) == 5
+@pytest.mark.parametrize("task", TASKS)
+def test_the_embedded_tables_are_complete(task: Task) -> None:
+    table = score_table(task)
+    assert table.columns == ["id", "source", "loss", *SCORES]
+    assert table.height == ROWS[task]
+    assert table["id"].n_unique() == ROWS[task]
+    assert table["source"].n_unique() == ROWS[task] // 2
+    assert table["loss"].to_list() == [0.0, 1.0] * (ROWS[task] // 2)
+    for name in SCORES:
+        values = table[name].to_numpy()
+        assert np.all((values >= 0) & (values <= 1))
+        assert len(np.unique(values)) > 50 or name == "familiarity"
 
 
-def test_the_embedded_table_is_made_again() -> None:
+def test_the_demo_takes_one_of_each_pair() -> None:
+    records = one_of_each_pair(score_table("qa"))
+    assert records.columns == ["id", "site", "loss", "score"]
+    assert records.height == 10_000
+    assert records["id"].str.extract(r"qa-(\d+)-").n_unique() == 10_000
+    assert records["site"].value_counts()["count"].to_list() == [2_000] * len(SITES)
+    assert 0.48 < float(records["loss"].sum()) / 10_000 < 0.52
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_embedded_tables_are_made_again(task: Task) -> None:
+    """The scores that need no model, for every response; those of the model are made again in tests_models."""
     folder = os.environ.get("FEDSRC_DATA")
-    source = Path(folder) / "halueval" / "qa.jsonl.gz" if folder else None
+    source = Path(folder) / "halueval" if folder else None
     if source is None or not source.exists():
-        pytest.skip("set FEDSRC_DATA to a folder with HaluEval's qa file to rebuild the demo table")
-    with gzip.open(source, "rt", encoding="utf-8") as lines:
-        assert "\n".join(rows(iter(lines))) + "\n" == EMBEDDED
+        pytest.skip("set FEDSRC_DATA to a folder with HaluEval's files to rebuild the tables")
+    table = score_table(task)
+    answers = read_halueval(source, task, pairs=ROWS[task] // 2)
+    assert table["id"].to_list() == [answer.id for answer in answers]
+    names = [name for name, score in SCORES.items() if score.needs == "text"]
+    for name, values in score_answers(answers, names, Settings(), None).items():
+        np.testing.assert_allclose(table[name].to_numpy(), values, atol=5.1e-4)

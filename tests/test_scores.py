@@ -146,9 +146,9 @@ def test_a_recording_asks_once_and_survives_a_torn_line(tmp_path: Path) -> None:
     assert resumed.missing(pairs) == [pairs[1]]
     resumed.score(pairs)
     assert len(model.asked) == 3
-    with pytest.raises(FedsrcError, match="1 responses are not in the recording"):
+    with pytest.raises(FedsrcError, match="1 of 1 pairs of prompt and response are not in the recording"):
         Recording(path).score([Prompted("new", "x")])
-    path.write_text('{"key": "k"}\n')
+    path.write_text(path.read_text().splitlines()[0] + '\n{"key": "k"}\n')
     with pytest.raises(FedsrcError, match="not a recorded response"):
         Recording(path)
 

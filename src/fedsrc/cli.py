@@ -27,6 +27,9 @@ from fedsrc import demo as demo_data
 from fedsrc import keys
 from fedsrc.canonical import canonical_bytes
 from fedsrc.certificate import Body, read_run, verify
+from fedsrc.cli_answers import answers_command
+from fedsrc.cli_fit import fit_command
+from fedsrc.cli_score import score_command
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import Collected, answer_file, collect, start
 from fedsrc.federation.local import certify_table
@@ -236,7 +239,7 @@ def demo(folder: Path, output: str, key: Path | None) -> None:
     records = read_records(table)
     registration = new_registration(
         records,
-        {"target_risk": 0.1, "epsilon": 2.0, "batch": 100, "weights": dict.fromkeys(records.site_names, 0.2)},
+        {"target_risk": 0.2, "epsilon": 4.0, "batch": 100, "weights": dict.fromkeys(records.site_names, 0.2)},
         table,
     )
     body = certified(registration, records, folder / "run", ledger_of(table), key)
@@ -636,6 +639,11 @@ def progress() -> Iterator[Callable[[str], None]]:
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     say(f"warning: {message}")
+
+
+cli.add_command(answers_command)
+cli.add_command(score_command)
+cli.add_command(fit_command)
 
 
 def main() -> None:

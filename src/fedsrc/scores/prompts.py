@@ -37,23 +37,39 @@ def controlled(answers: Sequence[Answer], control: Control, length: Length = len
         return ["" for _ in answers]
     if control == "neutral":
         return [_filled(NEUTRAL, length(answer.evidence), length) for answer in answers]
-    return [_borrowed(answers, answer, control, length) for answer in answers]
+    lender = _Lender(answers, control)
+    borrowed = [lender.evidence_for(answer) for answer in answers]
+    if control == "shuffled":
+        return borrowed
+    return [
+        _filled(f"{other} ", length(answer.evidence), length) for answer, other in zip(answers, borrowed, strict=True)
+    ]
 
 
-def _borrowed(answers: Sequence[Answer], answer: Answer, control: Control, length: Length) -> str:
-    same = control == "shuffled"
-    others = sorted(
-        {(a.source, a.evidence) for a in answers if a.source != answer.source and (a.group == answer.group) == same}
-    )
-    if not others and not same:
-        others = sorted({(a.source, a.evidence) for a in answers if a.source != answer.source})
-    if not others:
+class _Lender:
+    """Evidence of other sources: of the same group (shuffled), or of another group where there is one (irrelevant).
+
+    Which source lends is a hash of the borrower's name, so that it does not depend on the order of answers.
+    """
+
+    def __init__(self, answers: Sequence[Answer], control: Control) -> None:
+        self._control = control
+        self._whole = sorted({(answer.source, answer.evidence) for answer in answers})
+        groups = sorted({answer.group for answer in answers})
+        same = {g: sorted({(a.source, a.evidence) for a in answers if a.group == g}) for g in groups}
+        others = {g: sorted({(a.source, a.evidence) for a in answers if a.group != g}) for g in groups}
+        self._shelf = same if control == "shuffled" else {g: others[g] or self._whole for g in groups}
+
+    def evidence_for(self, answer: Answer) -> str:
+        shelf = self._shelf[answer.group]
+        start = int.from_bytes(hashlib.sha256(f"{self._control}:{answer.source}".encode()).digest()[:8], "big")
+        for step in range(len(shelf)):
+            source, evidence = shelf[(start + step) % len(shelf)]
+            if source != answer.source:
+                return evidence
         raise FedsrcError(
-            f"evidence control {control!r} needs answers of other sources", hint="score more answers at once"
+            f"evidence control {self._control!r} needs answers of other sources", hint="score more answers at once"
         )
-    place = int.from_bytes(hashlib.sha256(f"{control}:{answer.source}".encode()).digest()[:8], "big")
-    evidence = others[place % len(others)][1]
-    return evidence if same else _filled(evidence + " ", length(answer.evidence), length)
 
 
 def _filled(text: str, target: int, length: Length) -> str:

@@ -1,0 +1,199 @@
+"""`fedsrc score`: from answers to a records table, with a manifest of everything that decided its numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+import fedsrc
+from fedsrc.canonical import file_digest
+from fedsrc.data.answers import read_answers
+from fedsrc.errors import FedsrcError
+from fedsrc.files import write_whole
+from fedsrc.scores.backends import open_model
+from fedsrc.scores.frozen import Frozen
+from fedsrc.scores.frozen import load as load_frozen
+from fedsrc.scores.model import LanguageModel
+from fedsrc.scores.replay import Recording
+from fedsrc.scores.scoring import SCORES, Settings, needs_model, score_answers
+from fedsrc.scores.server_model import connect
+from fedsrc.scores.table import losses_of, records_table, write_table
+
+FilePath = click.Path(path_type=Path, dir_okay=False)
+CONTROLS = ["removed", "neutral", "shuffled", "irrelevant"]
+DTYPES = ["auto", "float32", "bfloat16", "float16"]
+ABOUT_SCORE = "A score's name, or a fitted score's folder; repeatable, the first becomes the table's score."
+ABOUT_RECORDING = (
+    "Where token scores are kept and found again; without --model they are replayed.  [default: beside -o]"
+)
+ABOUT_CONTROL = "What stands in for the evidence in the comparison."
+ABOUT_LOSS = "Any unsupported part counts 1, or the share of unsupported characters."
+ABOUT_REFUSALS = "Keep refusals in the table, marked, or write them to a table of their own."
+KEY_VARIABLE = "FEDSRC_SCORE_API_KEY"
+
+
+@click.command("score", epilog="Scores: " + "; ".join(f"{name}: {each.about}" for name, each in SCORES.items()))
+@click.argument("answers", type=FilePath)
+@click.option("-o", "--output", "target", type=FilePath, default="records.parquet", show_default=True)
+@click.option("--score", "names", multiple=True, default=("lift",), show_default=True, help=ABOUT_SCORE)
+@click.option("--model", help="A local model: hub name, folder or .gguf file; with --server, its name there.")
+@click.option("--revision", help="Revision of the model.")
+@click.option("--server", help="Address of an OpenAI-compatible server that returns prompt log-probabilities (vLLM).")
+@click.option("--device", default="auto", show_default=True, help="cpu, cuda, or auto.")
+@click.option("--dtype", type=click.Choice(DTYPES), default="auto", show_default=True)
+@click.option("--batch-tokens", type=click.IntRange(1), help="Tokens of one forward pass.  [default: by device]")
+@click.option("--recording", type=FilePath, help=ABOUT_RECORDING)
+@click.option("-B", "--clip", type=float, default=Settings.B, show_default=True, help="Clipping of the lift.")
+@click.option("--window", type=int, default=Settings.window, show_default=True, help="Tokens of a window.")
+@click.option("--control", type=click.Choice(CONTROLS), default="removed", show_default=True, help=ABOUT_CONTROL)
+@click.option("--loss", type=click.Choice(["any", "graded"]), default="any", show_default=True, help=ABOUT_LOSS)
+@click.option(
+    "--refusals", type=click.Choice(["keep", "apart"]), default="keep", show_default=True, help=ABOUT_REFUSALS
+)
+@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def score_command(answers: Path, target: Path, names: tuple[str, ...], output: str, **options: Any) -> None:
+    """Score ANSWERS (JSON lines or Parquet: evidence, response; question, loss, source, site) into a records table.
+
+    Token scores are kept as they come, so a stopped command goes on where it was. The key of a server is read from
+    FEDSRC_SCORE_API_KEY.
+    """
+    began = time.monotonic()
+    if target.suffix not in (".parquet", ".csv"):
+        raise FedsrcError(f"unknown kind of table {target.suffix!r}", where=str(target), hint="use .parquet or .csv")
+    if target.exists():
+        raise FedsrcError("exists already", where=str(target), hint="choose another -o")
+    read = read_answers(answers)
+    settings = Settings(options["clip"], options["window"], options["control"])
+    known, fitted = _named(names)
+    losses = losses_of(read, options["loss"])
+    model, local = _model(target, known, fitted, options)
+    with _progress(len(read)) as done:
+        columns = score_answers(read, known, settings, model, local=local, done=done)
+    for name, each in fitted.items():
+        columns[name] = each.scores(read, model if each.kind == "combination" else local)
+    identity = {} if model is None else dict(model.identity)
+    table = records_table(
+        read, losses, {name: columns[name] for name in _column_names(names)}, identity.get("model", "")
+    )
+    written = write_table(table, target, apart=options["refusals"] == "apart")
+    manifest = {
+        "format": 1,
+        "answers": {"name": answers.name, "sha256": file_digest(answers), "count": len(read)},
+        "scores": {name: SCORES[name].about for name in known} | {name: each.identity for name, each in fitted.items()},
+        "settings": settings.plain(),
+        "model": identity,
+        "loss": options["loss"],
+        "labelled": sum(loss is not None for loss in losses),
+        "refusals": {"count": int(table["refusal"].sum()), "kept": options["refusals"]},
+        "provenance": dict(Counter(table["provenance"].to_list())),
+        "written": written,
+        "seconds": round(time.monotonic() - began, 3),
+        "peak_memory_bytes": _peak_memory(),
+        "versions": _versions(),
+    }
+    text = json.dumps(manifest, indent=1, ensure_ascii=False)
+    write_whole(target.with_name(f"{target.name}.manifest.json"), text.encode() + b"\n")
+    for line in _lines(manifest, target, len(read)):
+        click.echo(line, err=True)
+    if output == "json":
+        click.echo(json.dumps(manifest))
+
+
+def _column_names(names: Sequence[str]) -> list[str]:
+    return [name if name in SCORES else Path(name).name for name in names]
+
+
+def _named(names: Sequence[str]) -> tuple[list[str], dict[str, Frozen]]:
+    """Scores by name, and fitted ones by folder."""
+    columns = _column_names(names)
+    if len(set(columns)) < len(columns):
+        raise FedsrcError("a score is named twice", hint="name each score once; folders need different names")
+    fitted = {}
+    for name, column in zip(names, columns, strict=True):
+        if name in SCORES:
+            continue
+        if not Path(name).is_dir():
+            raise FedsrcError(
+                f"there is no score {name!r}", hint=f"one of {', '.join(SCORES)}, or a fitted score's folder"
+            )
+        fitted[column] = load_frozen(Path(name))
+    return [column for column in columns if column not in fitted], fitted
+
+
+def _model(
+    target: Path, known: Sequence[str], fitted: dict[str, Frozen], options: dict[str, Any]
+) -> tuple[LanguageModel | None, Any]:
+    """What gives the token scores (a recording in front of a model, or alone), and the local model behind it."""
+    if not needs_model(known) and not fitted:
+        return None, None
+    path = options["recording"] or target.with_name(f"{target.name}.recording.jsonl")
+    if options["server"]:
+        if not options["model"]:
+            raise FedsrcError("--server needs --model, the model's name there")
+        key = os.environ.get(KEY_VARIABLE)
+        server = connect(options["server"], options["model"], api_key=key, revision=options["revision"])
+        return Recording(path, server), None
+    if options["model"]:
+        wanted = {name: options[name] for name in ("revision", "device", "dtype", "batch_tokens")}
+        local = open_model(options["model"], **wanted)
+        return Recording(path, local), local
+    if options["recording"] is None:
+        raise FedsrcError("this score needs a language model", hint="give --model, --server or --recording")
+    return Recording(path), None
+
+
+def _lines(manifest: dict[str, Any], target: Path, count: int) -> Iterator[str]:
+    """The result in plain words."""
+    yield f"Scored {count:,} answers in {manifest['seconds']:,.1f} s; wrote {target} and its manifest."
+    refusals = manifest["refusals"]
+    if refusals["count"]:
+        where = "in a table of their own" if refusals["kept"] == "apart" else "marked in the column refusal"
+        yield f"{refusals['count']:,} answers only say that the evidence does not answer: {where}."
+    if manifest["provenance"].get("cross-model"):
+        yield f"{manifest['provenance']['cross-model']:,} answers were written by another model than the scoring one."
+    if manifest["labelled"] < count:
+        yield f"{count - manifest['labelled']:,} answers have no label; certify needs one for every record."
+    else:
+        yield f"Next: fedsrc certify {target} --target 0.2 --epsilon 4 -o run/"
+
+
+def _peak_memory() -> dict[str, int]:
+    """The most memory that was held, in bytes, here and on the GPU."""
+    unit = 1 if platform.system() == "Darwin" else 1024
+    found = {"process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        found["gpu"] = int(torch.cuda.max_memory_allocated())
+    return found
+
+
+def _versions() -> dict[str, str]:
+    loaded = {name: sys.modules.get(name) for name in ("numpy", "polars", "torch", "transformers")}
+    found = {name: str(module.__version__) for name, module in loaded.items() if module is not None}
+    return {"fedsrc": fedsrc.__version__, "python": platform.python_version(), **found}
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal; nothing in a pipe."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    columns = (TextColumn("scoring"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("scoring", total=total)
+        yield lambda done: bar.update(task, completed=done)

@@ -1,0 +1,60 @@
+"""The records table that certify reads, from answers and their scores."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fedsrc.canonical import digest_bytes
+from fedsrc.data.answers import Answer
+from fedsrc.data.provenance import provenance
+from fedsrc.errors import FedsrcError
+from fedsrc.files import write_whole
+from fedsrc.scores.controls import is_refusal
+
+
+def losses_of(answers: Sequence[Answer], loss: str) -> list[float | None]:
+    """The loss of each answer: any unsupported part, or the graded share."""
+    values = [answer.loss if loss == "any" else answer.span_fraction for answer in answers]
+    if loss == "graded" and any(value is None for value in values):
+        raise FedsrcError("--loss graded needs a span_fraction for every answer")
+    return values
+
+
+def records_table(
+    answers: Sequence[Answer], losses: Sequence[float | None], columns: dict[str, list[float]], model: str
+) -> pl.DataFrame:
+    """The records table: what certify reads first, then every score, then what is known of each answer."""
+    first = next(iter(columns.values()))
+    frame: dict[str, Any] = {"id": [a.id for a in answers], "source": [a.source for a in answers]}
+    if any(answer.site for answer in answers):
+        frame["site"] = [a.site for a in answers]
+    if any(answer.group for answer in answers):
+        frame["group"] = [a.group for a in answers]
+    frame |= {"loss": pl.Series(losses, dtype=pl.Float64), "score": first, **columns}
+    frame |= {name: [getattr(a, name) for a in answers] for name in ("generator", "split")}
+    frame["refusal"] = [is_refusal(a.response) for a in answers]
+    frame["provenance"] = [provenance(a.generator, model) for a in answers]
+    return pl.DataFrame(frame)
+
+
+def write_table(table: pl.DataFrame, target: Path, *, apart: bool) -> list[dict[str, Any]]:
+    """Write the table, refusals apart if asked: name, rows and digest of each file."""
+    parts = {target: table}
+    if apart:
+        other = target.with_name(f"{target.stem}.refusals{target.suffix}")
+        parts = {target: table.filter(~pl.col("refusal")), other: table.filter(pl.col("refusal"))}
+    written = []
+    for path, part in parts.items():
+        data = io.BytesIO()
+        if path.suffix == ".csv":
+            part.write_csv(data)
+        else:
+            part.write_parquet(data, compression="zstd")
+        write_whole(path, data.getvalue())
+        written.append({"name": path.name, "rows": part.height, "sha256": digest_bytes(data.getvalue())})
+    return written
