@@ -166,10 +166,10 @@ def warm(reader: Reader) -> Iterator[None]:
             server.wait()
 
 
-@pytest.mark.parametrize("name", ["air-gapped", "your-own-table"])
+@pytest.mark.parametrize("name", ["air-gapped", "your-own-table", "scores"])
 def test_a_reader_can_follow(name: str, tmp_path: Path) -> None:
     reader, found = Reader(tmp_path), list(steps(ROOT / "docs" / f"{name}.md"))
-    assert sum("fedsrc " in step.command for step in found) > 5
+    assert any("fedsrc " in step.command for step in found)
     with warm(reader):
         for step in found:
             reader.run(step)
