@@ -27,10 +27,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsrc.errors import FedsrcError
-from fedsrc.scores import server_model
+from fedsrc.scores import server_client
 from fedsrc.scores.lift import mean_lift
 from fedsrc.scores.model import Prompted, TokenScores
-from fedsrc.scores.server_model import ServerModel, connect, spans_of_tokens, top_entropy
+from fedsrc.scores.server_model import ServerModel, connect, top_entropy
+from fedsrc.scores.token_text import spans_of_tokens
 
 KEY = "sk-secret-1234"
 MERGES = [b": T", b"day", b"the", b", s"]
@@ -247,7 +248,7 @@ def fake(running: Fake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Pauses are written down, not made."""
     made: list[float] = []
-    monkeypatch.setattr(server_model, "_sleep", made.append)
+    monkeypatch.setattr(server_client, "_sleep", made.append)
     return made
 
 
@@ -619,7 +620,7 @@ def test_silence_is_a_timeout_and_not_asked_again(fake: Fake, pauses: list[float
 def test_a_body_that_drips_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock is the test's: each part that arrives takes a second of it."""
     times = iter(range(100))
-    monkeypatch.setattr(server_model, "_now", lambda: float(next(times)))
+    monkeypatch.setattr(server_client, "_now", lambda: float(next(times)))
 
     class Dripping:
         headers: ClassVar[dict[str, str]] = {}
@@ -628,7 +629,7 @@ def test_a_body_that_drips_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None
             return b"x"
 
     with pytest.raises(TimeoutError):
-        server_model._read(Dripping(), 1000, 5.0, "url")  # type: ignore[arg-type]
+        server_client._read(Dripping(), 1000, 5.0, "url")  # type: ignore[arg-type]
     assert next(times) == 7
 
 

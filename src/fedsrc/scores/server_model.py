@@ -9,53 +9,43 @@ Entropy is a lower bound: that of the `top` most probable tokens, with all other
 
 from __future__ import annotations
 
-import json
 import math
-import re
-import ssl
-import time
-import urllib.request
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from http.client import HTTPException, HTTPResponse, IncompleteRead
-from typing import Annotated, Any, NamedTuple, TypeVar
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
+from typing import Annotated, NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.model import Ints, Prompted, TokenScores
+from fedsrc.scores.server_client import (
+    FEWER,
+    NO_ECHO,
+    NOT_CUT,
+    SMALL,
+    Client,
+    Refused,
+    address_of,
+    checked_key,
+    plain_words,
+)
+from fedsrc.scores.token_text import common_prefix, spans_of_tokens
 
-PAUSES = (0.5, 1.0, 2.0, 4.0)  # seconds before each new attempt
-LONGEST_PAUSE = 60.0  # whatever the server asks for
-PASSING = {429, 500, 502, 503, 504}
-REDIRECTS = {301, 302, 303, 307, 308}
-SMALL = 1 << 20  # bytes of an answer that carries no arrays
 PER_ENTRY = 256  # bytes for one token of an answer, or one alternative of it
 ZERO = -9999.0  # what servers write for a probability of zero
 MASS_SLACK = 1e-3  # float32 sums
 ALIGNED = 0.5  # how far two computations of one log-probability may lie apart (bfloat16, another batch)
 WEEK = Prompted("Monday, Tuesday, Wednesday, Thursday,", " Friday, Saturday")
 
-NO_ECHO = (
-    "use a server that returns log-probabilities of the prompt (vLLM does); "
-    "the llama.cpp server, Ollama and chat endpoints give those of generated tokens only"
-)
-NOT_CUT = "use a longer context (vLLM: --max-model-len), or shorten the evidence yourself: nothing is cut silently"
-FEWER = "lower top, or start the server with more (vLLM: --max-logprobs)"
-
 Model = TypeVar("Model", bound=BaseModel)
 LogProb = Annotated[float, Field(le=1e-6)]
-_sleep, _now = time.sleep, time.monotonic
 
 
 class ServerModel:
     """A model that a server runs. Build one with `connect`."""
 
-    def __init__(self, client: _Client, model: str, identity: dict[str, str], *, top: int, workers: int) -> None:
+    def __init__(self, client: Client, model: str, identity: dict[str, str], *, top: int, workers: int) -> None:
         self._client, self._model, self.identity = client, model, identity
         self._top, self._workers = top, workers
 
@@ -117,7 +107,7 @@ class ServerModel:
         for count in range(1, len(ids) + 1):
             body = {"model": self._model, "tokens": list(ids[:count])}
             said = _parsed(_Detokenized, self._client.ask(url, body, SMALL + PER_ENTRY * len(ids)), url).prompt
-            clean = _common(said, text)
+            clean = common_prefix(said, text)
             spans.append((known, max(known, clean + (len(said) > clean))))
             known = max(known, clean)
         if said != text:
@@ -185,9 +175,9 @@ def connect(
     """
     if workers < 1 or top < 1 or not 0 < timeout < math.inf:
         raise FedsrcError("workers and top must be at least 1, and timeout a number of seconds above zero")
-    client = _Client(_address(base_url), _key(api_key), timeout)
+    client = Client(address_of(base_url), checked_key(api_key), timeout)
     listed = _listed(client, model)
-    client = _Client(client.base, client.key, timeout, tokenizes=_tokenizes(client, model))
+    client = Client(client.base, client.key, timeout, tokenizes=_tokenizes(client, model))
     identity = {
         "backend": "openai-compatible",
         "model": model,
@@ -207,52 +197,6 @@ def top_entropy(logprobs: Iterable[float], top: int) -> float:
     p = np.exp(largest)
     rest = max(0.0, 1.0 - float(p.sum()))
     return float(-(p * largest).sum()) - (rest * math.log(rest) if rest else 0.0)
-
-
-def spans_of_tokens(text: str, tokens: Sequence[str]) -> Ints | None:
-    """The characters each token touches, where the tokens' written forms spell the text; None where they do not."""
-    data = text.encode()
-    for read in (_byte_level, _sentence_piece):
-        pieces = [read(token) for token in tokens]
-        known = [piece for piece in pieces if piece is not None]
-        joined = b"".join(known)
-        if len(known) == len(pieces) and joined in (data, b" " + data):
-            return _touched(data, [len(piece) for piece in known], len(joined) - len(data))
-    return None
-
-
-def _touched(data: bytes, sizes: Sequence[int], lead: int) -> Ints:
-    """First and one past the last character of each run of bytes; `lead` bytes stand before the text."""
-    character = np.cumsum([0, *((byte & 0xC0) != 0x80 for byte in data)])  # [i]: characters begun before byte i
-    ends = np.maximum(np.cumsum(sizes) - lead, 0)
-    begins = np.concatenate([[0], ends[:-1]])
-    first = np.where(ends > begins, character[np.minimum(begins + 1, len(data))] - 1, character[begins])
-    return np.stack([first, character[ends]], axis=1).astype(np.int64)
-
-
-def _common(one: str, other: str) -> int:
-    """How many characters two texts begin with in common."""
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """How byte-level BPE writes bytes as characters: the printable ones as themselves, the others from 256 on."""
-    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    hidden = [byte for byte in range(256) if byte not in shown]
-    return {chr(byte): byte for byte in shown} | {chr(256 + i): byte for i, byte in enumerate(hidden)}
-
-
-_BYTES = _byte_alphabet()
-
-
-def _byte_level(token: str) -> bytes | None:
-    return bytes(_BYTES[c] for c in token) if all(c in _BYTES for c in token) else None
-
-
-def _sentence_piece(token: str) -> bytes | None:
-    if re.fullmatch(r"<0x[0-9A-F]{2}>", token):
-        return bytes([int(token[3:5], 16)])
-    return token.replace("▁", " ").encode()
 
 
 class _Strict(BaseModel):
@@ -339,7 +283,7 @@ class _Arrays(NamedTuple):
 def _arrays(answer: _Completion, where: str) -> _Arrays:
     choice = answer.choices[0]
     if choice.finish_reason not in (None, "stop", "length"):
-        raise FedsrcError(f"the server broke off: {_plain(choice.finish_reason)}", where=where)
+        raise FedsrcError(f"the server broke off: {plain_words(choice.finish_reason)}", where=where)
     said = choice.logprobs
     if said is None or said.tokens is None or said.token_logprobs is None:
         raise FedsrcError("the server gave no log-probabilities of the prompt", where=where, hint=NO_ECHO)
@@ -430,171 +374,12 @@ def _scores(found: _Echoed, top: int, where: str) -> TokenScores:
     return TokenScores(found.names, np.asarray(logprobs, dtype=np.float64), entropy, found.spans)
 
 
-class _Refused(FedsrcError):  # noqa: N818
-    """The server answered with a status that is an error."""
-
-    def __init__(self, status: int, what: str, *, where: str, hint: str | None) -> None:
-        super().__init__(what, where=where, hint=hint)
-        self.status = status
-
-
-class _Passing(Exception):  # noqa: N818
-    """Something that may be gone after a pause: what to say if it is not, and how long the server asks to wait."""
-
-    def __init__(self, final: FedsrcError, wait: float = 0.0) -> None:
-        super().__init__(str(final))
-        self.final, self.wait = final, wait
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    """http and https alone. Redirects are not followed: they would carry the key and the texts wherever they point."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler(),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(context=ssl.create_default_context()),
-        urllib.request.HTTPDefaultErrorHandler(),
-        urllib.request.HTTPErrorProcessor(),
-    ):
-        opener.add_handler(handler)
-    return opener
-
-
-@dataclass(frozen=True)
-class _Client:
-    """Requests to one server. The key goes to that server alone and is never shown."""
-
-    base: str
-    key: str | None = field(repr=False)
-    timeout: float
-    tokenizes: bool = False
-    opener: urllib.request.OpenerDirector = field(default_factory=_opener, repr=False)
-
-    @property
-    def root(self) -> str:
-        return self.base.removesuffix("/v1")
-
-    @property
-    def completions(self) -> str:
-        return f"{self.base}/completions"
-
-    def ask(self, url: str, body: dict[str, Any] | None, limit: int) -> bytes:
-        """The answer to a request, at most `limit` bytes; asked again when the trouble may pass."""
-        for pause in PAUSES:
-            try:
-                return self._once(url, body, limit)
-            except _Passing as passing:
-                _sleep(max(pause, passing.wait))
-        try:
-            return self._once(url, body, limit)
-        except _Passing as passing:
-            raise passing.final from passing
-
-    def _once(self, url: str, body: dict[str, Any] | None, limit: int) -> bytes:
-        headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "fedsrc"}
-        if self.key is not None:
-            headers["Authorization"] = f"Bearer {self.key}"
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url, data=data, headers=headers)  # noqa: S310  http and https alone, see _address
-        try:
-            with self.opener.open(request, timeout=self.timeout) as answer:
-                return _read(answer, limit, _now() + self.timeout, url)
-        except HTTPError as error:
-            with error:
-                raise self._refusal(error, url) from None
-        except (OSError, HTTPException) as error:
-            raise self._trouble(error, url) from error
-
-    def _refusal(self, error: HTTPError, url: str) -> Exception:
-        """What an error status means."""
-        refused = _refused(error.code, _message(error, self.key), url)
-        return _Passing(refused, _wait(error)) if error.code in PASSING else refused
-
-    def _trouble(self, error: Exception, url: str) -> Exception:
-        """What a connection that failed means."""
-        reason = error.reason if isinstance(error, URLError) and isinstance(error.reason, Exception) else error
-        if isinstance(reason, TimeoutError):
-            return FedsrcError(
-                f"no whole answer within {self.timeout:g} seconds", where=url, hint="raise timeout, or lower workers"
-            )
-        if isinstance(reason, ConnectionResetError | BrokenPipeError | ConnectionAbortedError | IncompleteRead):
-            hint = "look at the server's log; lower workers if it is overloaded"
-            return _Passing(FedsrcError("the server cut the connection, again and again", where=url, hint=hint))
-        said = _plain(str(reason)) or type(reason).__name__
-        return FedsrcError(f"the server cannot be reached: {said}", where=url, hint="check the address and the server")
-
-
-def _read(answer: HTTPResponse, limit: int, deadline: float, url: str) -> bytes:
-    """The whole body, within a size and a time."""
-    parts, size = [], 0
-    while part := answer.read1(1 << 16):
-        size += len(part)
-        parts.append(part)
-        if size > limit:
-            raise FedsrcError(f"the server's answer is longer than {limit:,} bytes", where=url)
-        if _now() > deadline:
-            raise TimeoutError
-    declared = answer.headers.get("Content-Length", "")
-    if declared.isdecimal() and size != int(declared):
-        raise IncompleteRead(b"")
-    return b"".join(parts)
-
-
-def _refused(status: int, message: str, url: str) -> _Refused:
-    """An error status in words: what the server said, and what to do about it."""
-    lower = message.lower()
-    what, hint = f"the server answered {status}: {message or 'nothing'}", None
-    if status in REDIRECTS:
-        what, hint = f"the server redirects ({status}), which is not followed", "give the address it points to"
-    elif status in (401, 403):
-        hint = "check the API key"
-    elif status == 429 or status >= 500:
-        hint = "wait until the server is well, or lower workers"
-    elif re.search(r"context|too long|max_model_len|exceed", lower) and "logprobs" not in lower:
-        what, hint = f"prompt and response are longer than the model takes: {message}", NOT_CUT
-    elif "echo" in lower:
-        hint = NO_ECHO
-    elif "logprobs" in lower:
-        hint = FEWER
-    elif status == 404:
-        hint = "check the model's name and the address, which often ends in /v1"
-    return _Refused(status, what, where=url, hint=hint)
-
-
-def _message(error: HTTPError, key: str | None) -> str:
-    """What an error's body says, as one short line without the key."""
-    try:
-        body = error.read(SMALL)
-    except (OSError, HTTPException):
-        return ""
-    try:
-        said = json.loads(body)
-    except (ValueError, RecursionError):
-        said = body.decode("utf-8", errors="replace")
-    for name in ("error", "message", "detail"):
-        said = said.get(name, said) if isinstance(said, dict) else said
-    text = said if isinstance(said, str) else json.dumps(said)
-    return _plain(text.replace(key, "***") if key else text)
-
-
-def _wait(error: HTTPError) -> float:
-    """Seconds that the server asks to wait, within reason."""
-    said = (error.headers.get("Retry-After") or "").strip()
-    return min(float(said), LONGEST_PAUSE) if re.fullmatch(r"[0-9]{1,9}", said) else 0.0
-
-
-def _plain(text: str) -> str:
-    """Foreign text for a message: one line, printable, short."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= 200 else f"{line[:200]}..."
-
-
 def _parsed(kind: type[Model], body: bytes, where: str) -> Model:
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        said = _plain(f"{'.'.join(map(str, first['loc']))} {first['msg']}")
+        said = plain_words(f"{'.'.join(map(str, first['loc']))} {first['msg']}")
         raise FedsrcError(
             f"the server's answer is not what it should be: {said}",
             where=where,
@@ -609,66 +394,44 @@ def _encoded(text: str) -> bytes:
         raise FedsrcError("a prompt or response is not valid text (half of a surrogate pair)") from error
 
 
-def _address(base_url: str) -> str:
-    """The address without a slash at its end; one that could hold a secret is refused without being shown."""
-    hint = "give an address such as http://localhost:8000/v1"
-    try:
-        parts = urlsplit(base_url)
-        known = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
-    except ValueError as error:
-        raise FedsrcError("the server's address is not an address", hint=hint) from error
-    if not known or not base_url.isascii() or not base_url.isprintable() or " " in base_url:
-        raise FedsrcError("the server's address is not an http or https address", hint=hint)
-    if "@" in parts.netloc or parts.query or parts.fragment:
-        raise FedsrcError("the server's address holds a name, a password or a query", hint="give the key as api_key")
-    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-
-
-def _key(api_key: str | None) -> str | None:
-    """The key, if it can stand in a header; its text is in no message."""
-    if api_key is not None and not re.fullmatch(r"[!-~]+", api_key):
-        raise FedsrcError("the API key is empty or holds a character that no key has", hint="check for line ends")
-    return api_key
-
-
-def _listed(client: _Client, model: str) -> _Listed | None:
+def _listed(client: Client, model: str) -> _Listed | None:
     """What the server's list says of the model; None where there is no list."""
     url = f"{client.base}/models"
     try:
         listed = _parsed(_Models, client.ask(url, None, 8 * SMALL), url).data
-    except _Refused as refused:
+    except Refused as refused:
         if refused.status in (404, 405, 501):
             return None
         raise
     found = next((each for each in listed if each.id == model), None)
     if found is None:
-        names = ", ".join(repr(_plain(each.id)) for each in listed[:5])
+        names = ", ".join(repr(plain_words(each.id)) for each in listed[:5])
         raise FedsrcError(f"the server has no model {model!r}", where=url, hint=f"it has {names or 'none'}")
     return found
 
 
 def _told(listed: _Listed | None) -> str:
     """The revision as far as a server tells it: what it loaded the model from."""
-    root = _plain(listed.root) if listed and listed.root else ""
+    root = plain_words(listed.root) if listed and listed.root else ""
     return f"not told by the server, which loaded {root}" if root else "not told by the server"
 
 
-def _server(client: _Client, listed: _Listed | None) -> str:
-    owner = _plain(listed.owned_by) if listed and listed.owned_by else "unknown"
+def _server(client: Client, listed: _Listed | None) -> str:
+    owner = plain_words(listed.owned_by) if listed and listed.owned_by else "unknown"
     url = f"{client.root}/version"
     try:
-        version = _plain(_parsed(_Version, client.ask(url, None, SMALL), url).version)
+        version = plain_words(_parsed(_Version, client.ask(url, None, SMALL), url).version)
     except FedsrcError:
         version = ""
     return f"{'vLLM' if owner == 'vllm' else owner} {version}".strip()
 
 
-def _tokenizes(client: _Client, model: str) -> bool:
+def _tokenizes(client: Client, model: str) -> bool:
     """Whether the server has `/tokenize` as vLLM does; other servers have others under the same name."""
     url, body = f"{client.root}/tokenize", {"model": model, "prompt": "a", "add_special_tokens": False}
     try:
         answer = client.ask(url, body, SMALL)
-    except _Refused as refused:
+    except Refused as refused:
         if refused.status in (400, 404, 405, 415, 422, 501):
             return False
         raise
