@@ -24,7 +24,7 @@ LAYERS = [
     ["scores"],
     ["forecast", "demo"],
     ["__init__"],
-    ["cli_answers", "cli_score"],
+    ["cli_answers", "cli_fit", "cli_score"],
     ["cli"],
 ]
 LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}

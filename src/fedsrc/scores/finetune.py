@@ -1,14 +1,15 @@
 """The small model fine-tuned as a detector: low-rank adapters and a token head, trained on development answers.
 
-What comes out is the same pair as a probe: a model that gives hidden states, and a linear head over its last layer.
-LoRA: Hu et al., 2022 (through the peft library).
+The head is a probe over the adapted model's last layer. The adapter stands beside the model's weights, never in them:
+after training, and after scoring, the model is what it was before. LoRA: Hu et al., 2022 (through the peft library).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.scores.logistic import Logistic
 from fedsrc.scores.model import Floats, Prompted
 from fedsrc.scores.probe import Probe, token_labels
-from fedsrc.scores.transformers_model import HINT, Texts, TransformersModel, batches
+from fedsrc.scores.transformers_model import HINT, Texts, TransformersModel, _memory, batches
 
 LAST = -1
 
@@ -44,7 +45,16 @@ class Labelled:
     """A response to learn from: the places of its unsupported characters."""
 
     pair: Prompted
-    spans: tuple[tuple[int, int], ...]
+    spans: Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Detector:
+    """What fine-tuning leaves: a head over the last layer, and the adapter as the bytes of a safetensors file."""
+
+    head: Probe
+    rank: int
+    adapter: bytes
 
 
 def fine_tune(
@@ -52,35 +62,75 @@ def fine_tune(
     stages: Sequence[Sequence[Labelled]],
     training: Training = Training(),  # noqa: B008 (frozen)
     tell: Callable[[str], None] = lambda _: None,
-    keep: Path | None = None,
-) -> tuple[TransformersModel, Probe]:
-    """Train an adapter and a head on each stage in turn; the adapter is merged, and kept as a folder if asked."""
-    torch, peft = _libraries()
+) -> Detector:
+    """Train an adapter and a head on each stage in turn."""
+    torch, _ = _libraries()
     torch.manual_seed(training.seed)
-    config = peft.LoraConfig(
-        r=training.rank, lora_alpha=2 * training.rank, lora_dropout=training.dropout, target_modules="all-linear"
-    )
-    network = peft.get_peft_model(model.network, config)
     head = torch.nn.Linear(model.network.config.hidden_size, 1, device=model.network.device, dtype=torch.float32)
     torch.nn.init.zeros_(head.weight)
     torch.nn.init.zeros_(head.bias)
-    for number, stage in enumerate(stages, start=1):
-        tell(f"stage {number} of {len(stages)}: {len(stage):,} answers")
-        _train(model, network, head, stage, training, tell)
-    if keep is not None:
-        network.save_pretrained(keep)
-    merged = network.merge_and_unload().eval()
+    with _adapter(model, training.rank, training.dropout) as network, _memory():
+        for number, stage in enumerate(stages, start=1):
+            tell(f"stage {number} of {len(stages)}: {len(stage):,} answers")
+            _train(model, network, head, stage, training, tell)
+        adapter = _bytes(network)
     weights = head.weight.detach().double().cpu().numpy()[0]
     flat = Logistic(np.zeros_like(weights), np.ones_like(weights), weights, float(head.bias.detach()))
-    tuned = TransformersModel(merged, model.tokenizer, {**model.identity, "adapter": f"LoRA {training.rank}"})
-    return tuned, Probe(LAST, training.width, flat)
+    return Detector(Probe(LAST, training.width, flat), training.rank, adapter)
 
 
-def with_adapter(model: TransformersModel, folder: Path) -> TransformersModel:
-    """The model with a kept adapter merged in."""
+@contextmanager
+def adapted(model: TransformersModel, detector: Detector) -> Iterator[TransformersModel]:
+    """The model with a detector's adapter, until the block ends."""
+    with _adapter(model, detector.rank, dropout=0.0) as network:
+        _fill(network, detector.adapter)
+        tuned = copy.copy(model)  # its network is the model's own, which holds the adapter now
+        tuned.identity = {**model.identity, "adapter": f"LoRA {detector.rank}"}
+        yield tuned
+
+
+@contextmanager
+def _adapter(model: TransformersModel, rank: int, dropout: float) -> Iterator[Any]:
+    """A fresh adapter in every linear layer of the network; taken out again, whatever happens."""
     _, peft = _libraries()
-    merged = peft.PeftModel.from_pretrained(model.network, folder).merge_and_unload().eval()
-    return TransformersModel(merged, model.tokenizer, {**model.identity, "adapter": "LoRA"})
+    config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=dropout, target_modules="all-linear")
+    network = peft.get_peft_model(model.network, config)
+    try:
+        yield network.eval()
+    finally:
+        network.unload()
+        model.network.eval()
+
+
+def _state(network: Any) -> dict[str, Any]:
+    _, peft = _libraries()
+    return dict(peft.get_peft_model_state_dict(network, save_embedding_layers=False))
+
+
+def _bytes(network: Any) -> bytes:
+    """The adapter as a safetensors file: names, shapes and numbers, no code."""
+    import safetensors.torch
+
+    state = {name: values.detach().cpu().contiguous() for name, values in _state(network).items()}
+    return bytes(safetensors.torch.save(state))
+
+
+def _fill(network: Any, adapter: bytes) -> None:
+    """Put kept numbers into a fresh adapter of exactly the same shape."""
+    import safetensors
+    import safetensors.torch
+
+    torch, peft = _libraries()
+    try:
+        state = safetensors.torch.load(adapter)
+    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        raise FedsrcError(f"the adapter is not a safetensors file: {error}") from error
+    shapes = ({name: tuple(values.shape) for name, values in each.items()} for each in (state, _state(network)))
+    if next(shapes) != next(shapes):
+        raise FedsrcError("the adapter does not fit the model", hint="score with the model it was fitted with")
+    if not all(bool(torch.isfinite(values).all()) for values in state.values()):
+        raise FedsrcError("the adapter holds numbers that are not finite")
+    peft.set_peft_model_state_dict(network, state)
 
 
 def _train(
@@ -131,13 +181,15 @@ def _loss(
     base = network.base_model.model.base_model
     with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.device.type == "cuda"):
         states = base(input_ids=ids, attention_mask=mask).last_hidden_state
-    losses = []
-    for row, (i, tokens) in enumerate(zip(group, rows, strict=True)):
-        count = len(labels[i])
-        risk = head(states[row, len(tokens) - count : len(tokens)].float())[:, 0]
-        target = torch.as_tensor(labels[i], dtype=torch.float32, device=risk.device)
-        losses.append(torch.nn.functional.binary_cross_entropy_with_logits(risk, target))
-    return torch.stack(losses).mean()
+    counts = np.array([len(labels[i]) for i in group])
+    row = np.repeat(np.arange(len(group)), counts)
+    place = np.concatenate([np.arange(len(tokens) - n, len(tokens)) for tokens, n in zip(rows, counts, strict=True)])
+    target = np.concatenate([labels[i] for i in group])
+    share = 1.0 / (counts[row] * len(group))
+    row, place, target, share = (torch.as_tensor(each, device=ids.device) for each in (row, place, target, share))
+    risk = head(states[row, place].float())[:, 0]
+    each = torch.nn.functional.binary_cross_entropy_with_logits(risk, target.float(), reduction="none")
+    return (each * share.float()).sum()
 
 
 def _libraries() -> tuple[Any, Any]:

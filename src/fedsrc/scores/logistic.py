@@ -13,6 +13,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.scores.model import Floats
 
 Matrix = NDArray[np.floating]
+ROUNDING = 1e-9  # a column's spread, relative to its largest value, that is no more than rounding
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,12 @@ class Logistic:
 def fit_logistic(X: Matrix, y: NDArray[np.floating], *, penalty: float = 1.0) -> Logistic:
     """Minimise sum of log-losses + penalty |w|^2 / 2 over standardised columns; the bias is free.
 
-    Columns that never vary get weight 0. Convex, so the start does not matter.
+    Columns that vary by no more than rounding get weight 0. Convex, so the start does not matter.
     """
-    if len(X) != len(y) or not len(y) or not np.all(np.isfinite(X)):
-        raise FedsrcError("a logistic fit needs rows of finite numbers, one label each")
-    if y.min() == y.max():
-        raise FedsrcError("all training labels are the same", hint="train on supported and unsupported answers")
+    _check(X, y, penalty)
     mean, spread = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
-    scale = np.where(spread > 0, spread, 1.0)
+    varies = spread > ROUNDING * np.abs(X).max(axis=0)
+    scale = np.where(varies, spread, 1.0)
     Z = ((X - mean) / scale).astype(X.dtype)
 
     def loss(theta: Floats) -> tuple[float, Floats]:
@@ -54,5 +53,15 @@ def fit_logistic(X: Matrix, y: NDArray[np.floating], *, penalty: float = 1.0) ->
 
     rate = float(np.clip(y.mean(), 1e-6, 1 - 1e-6))
     start = np.append(np.zeros(X.shape[1]), np.log(rate / (1 - rate)))
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 500})
-    return Logistic(mean, scale, np.where(spread > 0, found.x[:-1], 0.0), float(found.x[-1]))
+    exact = {"ftol": 1e-15, "gtol": 1e-9} if X.dtype == np.float64 else {}  # single precision cannot tell
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 500, **exact})
+    return Logistic(mean, scale, np.where(varies, found.x[:-1], 0.0), float(found.x[-1]))
+
+
+def _check(X: Matrix, y: NDArray[np.floating], penalty: float) -> None:
+    if len(X) != len(y) or not len(y) or not np.all(np.isfinite(X)) or not np.all((y >= 0) & (y <= 1)):
+        raise FedsrcError("a logistic fit needs rows of finite numbers, one label in [0, 1] each")
+    if y.min() == y.max():
+        raise FedsrcError("all training labels are the same", hint="train on supported and unsupported answers")
+    if not 0 < penalty < np.inf:  # false for NaN
+        raise FedsrcError(f"penalty {penalty:g} is not a positive number")

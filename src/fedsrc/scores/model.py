@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,4 +50,24 @@ class LanguageModel(Protocol):
 
     def score(self, pairs: Sequence[Prompted]) -> list[TokenScores]:
         """Scores in the order of the pairs; the complete response is always scored, or it is an error."""
+        ...
+
+
+@runtime_checkable
+class HiddenModel(Protocol):
+    """A backend that also gives hidden states, for probes."""
+
+    def hidden(self, pairs: Sequence[Prompted], layer: int) -> list[Floats]:
+        """The hidden state of every response token after a layer (0: the embeddings), one row a token."""
+        ...
+
+
+@runtime_checkable
+class SamplingModel(Protocol):
+    """A backend that also draws responses."""
+
+    def sample(
+        self, prompt: str, count: int, *, seed: int, max_tokens: int = 256, temperature: float = 1.0
+    ) -> list[str]:
+        """Responses drawn from the model."""
         ...

@@ -215,7 +215,14 @@ class Texts(NamedTuple):
     responses: list[Response]
 
 
-def load(name: str, *, revision: str | None = None, device: str = "cpu", dtype: str = "float32") -> TransformersModel:
+def load(
+    name: str,
+    *,
+    revision: str | None = None,
+    device: str = "cpu",
+    dtype: str = "float32",
+    batch_tokens: int | None = None,
+) -> TransformersModel:
     """A model by hub name or folder. The revision in the identity is the one that was loaded."""
     transformers, torch = _transformers(), _torch()
     try:
@@ -224,10 +231,12 @@ def load(name: str, *, revision: str | None = None, device: str = "cpu", dtype: 
     except (OSError, ValueError) as error:
         raise FedsrcError(f"model {name!r} cannot be loaded: {str(error).splitlines()[0]}") from error
     loaded = revision or getattr(model.config, "_commit_hash", None) or "local"
-    return _ready(model, tokenizer, {"model": name, "revision": str(loaded)}, device, dtype)
+    return _ready(model, tokenizer, {"model": name, "revision": str(loaded)}, device, dtype, batch_tokens)
 
 
-def load_gguf(path: Path, *, device: str = "cpu", dtype: str = "float32") -> TransformersModel:
+def load_gguf(
+    path: Path, *, device: str = "cpu", dtype: str = "float32", batch_tokens: int | None = None
+) -> TransformersModel:
     """A model from a GGUF file (dequantised). The digest of the file is its revision."""
     transformers, torch = _transformers(), _torch()
     if not path.is_file():
@@ -240,14 +249,16 @@ def load_gguf(path: Path, *, device: str = "cpu", dtype: str = "float32") -> Tra
     except (OSError, ValueError) as error:
         raise FedsrcError(f"cannot be loaded as GGUF: {str(error).splitlines()[0]}", where=str(path)) from error
     _split_digits(tokenizer)
-    return _ready(model, tokenizer, {"model": path.name, "revision": file_digest(path)}, device, dtype)
+    return _ready(model, tokenizer, {"model": path.name, "revision": file_digest(path)}, device, dtype, batch_tokens)
 
 
-def _ready(model: Any, tokenizer: Any, identity: dict[str, str], device: str, dtype: str) -> TransformersModel:
+def _ready(
+    model: Any, tokenizer: Any, identity: dict[str, str], device: str, dtype: str, batch_tokens: int | None
+) -> TransformersModel:
     model.eval()
     model.to(device)
     whole = {**identity, "backend": "transformers", "dtype": dtype, "tokenizer": type(tokenizer).__name__}
-    return TransformersModel(model, tokenizer, whole)
+    return TransformersModel(model, tokenizer, whole, batch_tokens=batch_tokens)
 
 
 def _split_digits(tokenizer: Any) -> None:

@@ -1,0 +1,130 @@
+"""`fedsrc fit`: a score fitted on labelled development answers, frozen in a folder with what it was fitted on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedsrc.canonical import file_digest
+from fedsrc.data.answers import Answer, read_answers
+from fedsrc.errors import FedsrcError
+from fedsrc.scores.backends import open_model
+from fedsrc.scores.combine import PENALTY as COMBINATION_PENALTY
+from fedsrc.scores.finetune import Training
+from fedsrc.scores.fit import Fitted, fitted_combination, fitted_detector, fitted_probe
+from fedsrc.scores.frozen import Frozen, refuse_existing
+from fedsrc.scores.model import LanguageModel
+from fedsrc.scores.probe import PENALTY as PROBE_PENALTY
+from fedsrc.scores.probe import WIDTH
+from fedsrc.scores.replay import Recording
+from fedsrc.scores.transformers_model import TransformersModel
+
+FilePath = click.Path(path_type=Path, dir_okay=False)
+FolderPath = click.Path(path_type=Path, file_okay=False)
+KINDS = ("combination", "probe", "detector")
+DTYPES = ["auto", "float32", "bfloat16", "float16"]
+ONLY = {
+    "layer": ("probe",),
+    "width": ("probe", "detector"),
+    "penalty": ("combination", "probe"),
+    "recording": ("combination",),
+    "epochs": ("detector",),
+    "cross_validate": ("detector",),
+}
+DEPTH = 0.6  # where the default layer lies
+TRAINING_TOKENS = {"cpu": 2048, "cuda": Training.batch_tokens}  # a training step holds more memory than a forward pass
+ABOUT_PENALTY = f"Pull of the weights to zero.  [default: {COMBINATION_PENALTY:g}; probe {PROBE_PENALTY:g}]"
+ABOUT_CROSS = "Estimate the detector's AUC too: five more trainings."
+
+
+@click.command("fit")
+@click.argument("answers", type=FilePath)
+@click.option("-o", "--output", "target", type=FolderPath, required=True, help="The folder to write.")
+@click.option("--kind", type=click.Choice(KINDS), required=True, help="What to fit.")
+@click.option("--model", help="A local model: hub name, folder or .gguf file.")
+@click.option("--revision", help="Revision of the model.")
+@click.option("--device", default="auto", show_default=True, help="cpu, cuda, or auto.")
+@click.option("--dtype", type=click.Choice(DTYPES), default="auto", show_default=True)
+@click.option("--batch-tokens", type=click.IntRange(1), help="Tokens of one forward pass.  [default: by device]")
+@click.option("--recording", type=FilePath, help="Where token scores are kept and found again (combination).")
+@click.option("--layer", type=click.IntRange(0), help="Layer of a probe.  [default: at 0.6 of the model's depth]")
+@click.option("--width", type=click.IntRange(1), help=f"Tokens of the stretch that decides.  [default: {WIDTH}]")
+@click.option("--penalty", type=click.FloatRange(0, min_open=True), help=ABOUT_PENALTY)
+@click.option("--epochs", type=click.IntRange(1), help=f"Passes of a detector.  [default: {Training.epochs}]")
+@click.option("--cross-validate", is_flag=True, default=None, help=ABOUT_CROSS)
+@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def fit_command(answers: Path, target: Path, kind: str, output: str, **options: Any) -> None:
+    """Fit a score on labelled ANSWERS of development sources, and freeze it in a folder.
+
+    The folder names every source and text of evidence by a fingerprint, and `fedsrc score` refuses to score them with
+    it: answers that calibrate or evaluate must come from other sources.
+    """
+    _check_options(kind, options)
+    refuse_existing(target)
+    read, sha256 = read_answers(answers), file_digest(answers)
+    fitted = _fitted(kind, read, options)
+    kept = fitted.freeze(target, read, sha256)
+    click.echo(json.dumps(_summary(kept)) if output == "json" else _words(kept))
+
+
+def _check_options(kind: str, options: dict[str, Any]) -> None:
+    for name, kinds in ONLY.items():
+        if options[name] is not None and kind not in kinds:
+            raise FedsrcError(f"--{name.replace('_', '-')} has no meaning for a {kind}", hint="leave it out")
+    if not options["model"] and not options["recording"]:
+        raise FedsrcError("a fit needs a language model", hint="give --model")
+
+
+def _fitted(kind: str, answers: list[Answer], options: dict[str, Any]) -> Fitted:
+    local = _local(options)
+    chosen = {name: options[name] for name in ("layer", "width", "penalty", "epochs") if options[name] is not None}
+    if kind == "combination":
+        return fitted_combination(answers, _recorded(local, options["recording"]), **chosen)
+    assert local is not None
+    if kind == "probe":
+        return fitted_probe(answers, local, **{"layer": default_layer(local), **chosen})
+    batch = options["batch_tokens"] or TRAINING_TOKENS[local.network.device.type]
+    training = Training(batch_tokens=batch, **chosen)
+    return fitted_detector(answers, local, training, cross_validate=bool(options["cross_validate"]), tell=say)
+
+
+def _local(options: dict[str, Any]) -> TransformersModel | None:
+    if not options["model"]:
+        return None
+    wanted = {name: options[name] for name in ("revision", "device", "dtype", "batch_tokens")}
+    return open_model(options["model"], **wanted)
+
+
+def _recorded(local: TransformersModel | None, recording: Path | None) -> LanguageModel:
+    if recording is not None:
+        return Recording(recording, local)
+    assert local is not None
+    return local
+
+
+def default_layer(model: TransformersModel) -> int:
+    """The layer at DEPTH of the model."""
+    return round(DEPTH * int(model.network.config.num_hidden_layers))
+
+
+def _summary(kept: Frozen) -> dict[str, Any]:
+    training = kept.document.training
+    counts = {name: getattr(training, name) for name in ("answers", "sources", "unsupported", "auc")}
+    return {**kept.identity, "folder": str(kept.folder), **counts, "settings": training.settings}
+
+
+def _words(kept: Frozen) -> str:
+    training = kept.document.training
+    sure = "" if training.auc is None else f" AUC {training.auc:.3f} on sources it had not seen (0.5 is chance)."
+    return (
+        f"Fitted a {kept.kind} on {training.answers:,} answers of {training.sources:,} sources.{sure}\n"
+        f"Wrote {kept.folder}. Next: fedsrc score ANSWERS --score {kept.folder}, with answers of other sources."
+    )
+
+
+def say(text: str) -> None:
+    """A line of log on stderr."""
+    click.echo(text, err=True)
