@@ -159,3 +159,15 @@ def test_batches_hold_everything_once_within_the_budget(lengths: list[int], budg
     assert sorted(place for batch in found for place in batch) == list(range(len(lengths)))
     for batch in found:
         assert len(batch) == 1 or max(lengths[i] for i in batch) * len(batch) <= budget
+
+
+def test_large_batches_hold_little_padding() -> None:
+    """Mutants killed: no padding limit, the limit on small batches too (one row each), width of the wrong row."""
+    lengths = [1000] * 4 + [100] * 400 + [7] * 3
+    found = list(batches(lengths, 8192))
+    for batch in found:
+        width = max(lengths[i] for i in batch)
+        padded = 1 - sum(lengths[i] for i in batch) / (width * len(batch))
+        assert padded <= 0.1 or 8 * width * (len(batch) - 1) <= 8192
+    assert len(found) <= 8
+    assert len(list(batches([9, 8, 7, 6], 8192))) == 1  # too small to be split

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 BATCH_TOKENS = {"cpu": 512, "cuda": 65536}  # tokens of one forward pass, padding included
 PROJECTED = {"cpu": 64, "cuda": 4096}  # response positions that go through the vocabulary at once
+PADDING = 0.1  # the share of a large batch that padding may take
 HINT = "pip install 'fedsrc[models]'"
 
 
@@ -44,9 +45,9 @@ class TransformersModel:
         self, model: Any, tokenizer: Any, identity: dict[str, str], *, batch_tokens: int | None = None
     ) -> None:
         self.network, self.tokenizer, self.identity = model, tokenizer, identity
-        self._budget = batch_tokens or BATCH_TOKENS[model.device.type]
-        self._projected = PROJECTED[model.device.type]
-        self._limit = int(getattr(model.config, "max_position_embeddings", 1 << 30))
+        self._budget = batch_tokens or BATCH_TOKENS.get(model.device.type, BATCH_TOKENS["cpu"])
+        self._projected = PROJECTED.get(model.device.type, PROJECTED["cpu"])
+        self.limit = int(getattr(model.config, "max_position_embeddings", 1 << 30))
 
     def score(self, pairs: Sequence[Prompted]) -> list[TokenScores]:
         """Score every pair; results come in the order of the pairs, whatever the batches were."""
@@ -86,7 +87,7 @@ class TransformersModel:
         """Responses drawn from the model. Another machine's arithmetic may draw others: store what was drawn."""
         torch = _torch()
         ids = self.encode([Prompted(prompt, ".")]).prompts[prompt]
-        if len(ids) + max_tokens > self._limit:
+        if len(ids) + max_tokens > self.limit:
             raise self._too_long(len(ids) + max_tokens)
         torch.manual_seed(seed)
         with torch.inference_mode(), _memory():
@@ -97,6 +98,15 @@ class TransformersModel:
                 top_k=0, top_p=1.0, pad_token_id=self.pad,
             )  # fmt: skip
         return list(self.tokenizer.batch_decode(out[:, len(ids) :], skip_special_tokens=True))
+
+    def too_long(self, pairs: Sequence[Prompted]) -> list[int]:
+        """The places of pairs that do not fit into the model's context."""
+        before, after = ({pair[side]: 0 for pair in pairs} for side in (0, 1))
+        for texts, special in ((before, True), (after, False)):
+            if texts:
+                read = self.tokenizer(list(texts), add_special_tokens=special)["input_ids"]
+                texts.update(zip(texts, map(len, read), strict=True))
+        return [i for i, pair in enumerate(pairs) if before[pair.prompt] + after[pair.response] > self.limit]
 
     def tokens(self, text: str) -> int:
         """How many tokens a text has, for evidence controls of matched length."""
@@ -117,7 +127,7 @@ class TransformersModel:
         told = self._responses(list(dict.fromkeys(pair.response for pair in pairs)))
         for pair in pairs:
             length = len(known[pair.prompt]) + len(told[pair.response].ids)
-            if length > self._limit:
+            if length > self.limit:
                 raise self._too_long(length)
         return Texts(known, [told[pair.response]._replace(prompt=pair.prompt) for pair in pairs])
 
@@ -134,7 +144,7 @@ class TransformersModel:
 
     def _too_long(self, tokens: int) -> FedsrcError:
         return FedsrcError(
-            f"prompt and response have {tokens:,} tokens; the model takes {self._limit:,}",
+            f"prompt and response have {tokens:,} tokens; the model takes {self.limit:,}",
             hint="use a model with a longer context, or shorten the evidence yourself: nothing is cut silently",
         )
 
@@ -276,14 +286,21 @@ def _split_digits(tokenizer: Any) -> None:
 def batches(lengths: Sequence[int], budget: int, extra: int = 0) -> Iterator[list[int]]:
     """Places of similar length together, longest first, each batch within the token budget (padding included).
 
-    `extra` tokens stand before each row and are held in memory with it.
+    A batch that is large enough also ends where more than a tenth of it would be padding. `extra` tokens stand before
+    each row and are held in memory with it.
     """
     batch: list[int] = []
+    width = held = 0
     for place in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if batch and (lengths[batch[0]] + extra) * (len(batch) + 1) > budget:
+        rows = len(batch) + 1
+        full = (width + extra) * rows > budget
+        loose = 8 * width * rows > budget and held + lengths[place] < (1 - PADDING) * width * rows
+        if batch and (full or loose):
             yield batch
-            batch = []
+            batch, held = [], 0
+        width = width if batch else lengths[place]
         batch.append(place)
+        held += lengths[place]
     if batch:
         yield batch
 
