@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from fedsrc import cli_score
 from fedsrc.canonical import file_digest
+from fedsrc.cli_fit import fit_command
 from fedsrc.data.answers import Answer, write_answers
 from fedsrc.errors import FedsrcError
 from fedsrc.records import read_records
@@ -246,3 +247,26 @@ def test_matched_controls_need_a_tokenizer(call: Call, model: Words) -> None:
     done = call("-o", "n.parquet", "--recording", "records.parquet.recording.jsonl", "--control", "neutral")
     assert "needs a local model" in str(done.exception)
     assert call("-o", "m.parquet", "--model", "words", "--control", "neutral").exit_code == 0
+
+
+def test_a_fitted_score_scores_other_sources_and_refuses_its_own(call: Call, model: Words) -> None:
+    many = answers(80)
+    write_answers(Path("answers.jsonl"), many[:40])
+    assert call("--model", "words", "-o", "dev.parquet").exit_code == 0
+    wanted = ["answers.jsonl", "--kind", "combination", "-o", "comb", "--recording", "dev.parquet.recording.jsonl"]
+    fitted = CliRunner().invoke(fit_command, wanted)
+    assert fitted.exit_code == 0, fitted.output
+    again = call("--score", "comb", "--model", "words", "-o", "again.parquet")
+    assert "its score would look better than it is" in str(again.exception)
+    assert not Path("again.parquet").exists()
+    write_answers(Path("answers.jsonl"), many[40:])
+    done = call("--score", "comb", "--score", "lift", "--model", "words")
+    assert done.exit_code == 0, done.output
+    table = pl.read_parquet("records.parquet")
+    assert table["score"].to_list() == table["comb"].to_list()
+    assert table["score"].to_numpy()[1::2].min() > table["score"].to_numpy()[::2].max()
+    told = json.loads(Path("records.parquet.manifest.json").read_text())
+    assert told["scores"]["comb"]["kind"] == "combination"
+    hidden = [Answer(id="x", source="another name", evidence=many[0].evidence, response="x y", loss=0.0)]
+    write_answers(Path("answers.jsonl"), hidden)
+    assert "share" in str(call("--score", "comb", "--model", "words", "-o", "h.parquet").exception)

@@ -86,7 +86,7 @@ def _fitted(kind: str, answers: list[Answer], options: dict[str, Any]) -> Fitted
     assert local is not None
     if kind == "probe":
         return fitted_probe(answers, local, **{"layer": default_layer(local), **chosen})
-    batch = options["batch_tokens"] or TRAINING_TOKENS[local.network.device.type]
+    batch = options["batch_tokens"] or TRAINING_TOKENS.get(local.network.device.type, TRAINING_TOKENS["cpu"])
     training = Training(batch_tokens=batch, **chosen)
     return fitted_detector(answers, local, training, cross_validate=bool(options["cross_validate"]), tell=say)
 
