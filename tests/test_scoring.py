@@ -25,6 +25,8 @@ from fedsrc.cli_fit import fit_command
 from fedsrc.data.answers import Answer, write_answers
 from fedsrc.errors import FedsrcError
 from fedsrc.records import read_records
+from fedsrc.scores import scoring
+from fedsrc.scores.controls import is_refusal
 from fedsrc.scores.model import Prompted, TokenScores
 from fedsrc.scores.prompts import controlled
 from fedsrc.scores.replay import Recording
@@ -270,3 +272,115 @@ def test_a_fitted_score_scores_other_sources_and_refuses_its_own(call: Call, mod
     hidden = [Answer(id="x", source="another name", evidence=many[0].evidence, response="x y", loss=0.0)]
     write_answers(Path("answers.jsonl"), hidden)
     assert "share" in str(call("--score", "comb", "--model", "words", "-o", "h.parquet").exception)
+
+
+def test_a_file_that_is_no_recording_is_never_touched(call: Call, model: Words, tmp_path: Path) -> None:
+    """Mutants killed: cutting or deleting before the header is checked, writing during a replay."""
+    for data in (b"my precious notes", b'{"id": "a"}\n{"id": "b"}', b"PAR1 \x00\xff\nPAR1", b'{"format": 1}\nx'):
+        (tmp_path / "notes").write_bytes(data)
+        for more in ([], ["--model", "words"]):
+            done = call("--recording", "notes", *more)
+            assert isinstance(done.exception, FedsrcError)
+            assert (tmp_path / "notes").read_bytes() == data
+    Recording(tmp_path / "r.jsonl", Words()).score([Prompted("a", "b")])
+    torn = (tmp_path / "r.jsonl").read_bytes() + b'{"key": "torn'
+    (tmp_path / "r.jsonl").write_bytes(torn)
+    Recording(tmp_path / "r.jsonl").score([Prompted("a", "b")])
+    assert (tmp_path / "r.jsonl").read_bytes() == torn
+
+
+@pytest.mark.parametrize("left", [b"", b'{"format"', b'{"format": 1, "identity": {"mod'])
+def test_a_recording_that_died_at_birth_begins_again(tmp_path: Path, left: bytes) -> None:
+    path = tmp_path / "new" / "r.jsonl"
+    path.parent.mkdir()
+    path.write_bytes(left)
+    Recording(path, Words()).score([Prompted("a", "b")])
+    assert Recording(path).score([Prompted("a", "b")])[0].tokens == ("b",)
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    first = Recording(tmp_path / "r.jsonl", Words())
+    with pytest.raises(FedsrcError, match="another command is writing it"):
+        Recording(tmp_path / "r.jsonl", Words())
+    first.score([Prompted("a", "b")])
+    assert Recording(tmp_path / "r.jsonl").recorded == 1  # reading is free
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"entropy": [float("nan")]},
+        {"entropy": [-1.0]},
+        {"logprobs": [float("nan")]},
+        {"logprobs": [1.0]},
+        {"logprobs": ["-1"]},
+        {"logprobs": [[-1.0]]},
+        {"tokens": "a"},
+        {"tokens": [1]},
+        {"key": 1},
+        {"offsets": [[0]]},
+    ],
+)
+def test_damaged_rows_are_refused(tmp_path: Path, row: dict[str, Any]) -> None:
+    path = tmp_path / "r.jsonl"
+    Recording(path, Words()).score([Prompted("a", "b")])
+    head, body = path.read_text().splitlines()
+    path.write_text(f"{head}\n{json.dumps({**json.loads(body), **row})}\n")
+    with pytest.raises(FedsrcError):
+        Recording(path)
+
+
+def test_steps_count_what_is_missing_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a long recorded part, the first step that needs the model is small; slow steps shrink."""
+    clock = iter([0.0, 0.0, 0.0, 40.0, 40.0, 41.0] + [41.0] * 100)
+    monkeypatch.setattr(scoring.time, "monotonic", lambda: next(clock))
+    parts = list(scoring._steps([False] * 5000 + [True] * 100))
+    wanted = [False] * 5000 + [True] * 100
+    assert [place for part in parts for place in range(part.start, part.stop)] == list(range(5100))
+    asked = [sum(wanted[part]) for part in parts]
+    assert asked[0] == 0
+    assert max(asked[:3]) == 16
+
+
+def test_outputs_never_replace_anything(call: Call, model: Words, tmp_path: Path) -> None:
+    for name in ("t.parquet.manifest.json", "t.refusals.parquet"):
+        (tmp_path / name).write_text("mine")
+        done = call("--score", "lexical", "-o", "t.parquet", "--refusals", "apart")
+        assert "exists already" in str(done.exception)
+        assert (tmp_path / name).read_text() == "mine"
+        (tmp_path / name).unlink()
+
+
+def test_the_next_command_is_one_that_certify_takes(call: Call) -> None:
+    assert "--unit source -o run/" in call("--score", "lexical").output
+    alone = [Answer(id=f"{i}", source=f"{i}", evidence="x", response="x", loss=0.3) for i in range(3)]
+    write_answers(Path("answers.jsonl"), alone)
+    assert "--epsilon 4 -o run/" in call("--score", "lexical", "-o", "b.parquet").output
+    assert pl.read_parquet("b.parquet")["loss"].to_list() == [1.0] * 3  # any unsupported part counts
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        ("The provided passages do not say.", True),
+        ("The passage doesn’t say who built it.", True),
+        ("I can’t determine that.", True),
+        ("Unable to answer based on given passages.", True),
+        ("There is no information about the price in the passages.", True),
+        ("The CEO did not mention layoffs but said revenue rose 20% to $5 billion.", False),
+        ("There is no information leak; the vault holds 300 kg of gold.", False),
+        ("The tower is 330 metres tall.", False),
+    ],
+)
+def test_refusals_by_their_wording(text: str, refusal: bool) -> None:
+    assert is_refusal(text) == refusal
+
+
+def test_controls_scale_with_many_groups() -> None:
+    groups = 5000
+    many = [
+        Answer(id=f"{i}", source=f"{i}", evidence=f"{i:05d} fact", response="x", group=f"{i % groups}")
+        for i in range(4 * groups)
+    ]
+    for found, answer in zip(controlled(many, "irrelevant"), many, strict=True):
+        assert int(found[:5]) % groups != int(answer.group)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import polars as pl
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -30,7 +31,7 @@ from fedsrc.scores.model import LanguageModel
 from fedsrc.scores.replay import Recording
 from fedsrc.scores.scoring import SCORES, Settings, needs_model, score_answers
 from fedsrc.scores.server_model import connect
-from fedsrc.scores.table import losses_of, records_table, write_table
+from fedsrc.scores.table import RESERVED, losses_of, records_table, refusals_file, write_table
 
 FilePath = click.Path(path_type=Path, dir_okay=False)
 CONTROLS = ["removed", "neutral", "shuffled", "irrelevant"]
@@ -73,40 +74,47 @@ def score_command(answers: Path, target: Path, names: tuple[str, ...], output: s
     began = time.monotonic()
     if target.suffix not in (".parquet", ".csv"):
         raise FedsrcError(f"unknown kind of table {target.suffix!r}", where=str(target), hint="use .parquet or .csv")
-    if target.exists():
-        raise FedsrcError("exists already", where=str(target), hint="choose another -o")
+    manifest_file = target.with_name(f"{target.name}.manifest.json")
+    apart = refusals_file(target) if options["refusals"] == "apart" else None
+    for path in (target, manifest_file, *([apart] if apart else [])):
+        if path.exists():
+            raise FedsrcError("exists already", where=str(path), hint="choose another -o")
     read = read_answers(answers)
+    sha256 = file_digest(answers)
     settings = Settings(options["clip"], options["window"], options["control"])
     known, fitted = _named(names)
     losses = losses_of(read, options["loss"])
     model, local = _model(target, known, fitted, options)
+    kept = model.recorded if isinstance(model, Recording) else 0
     with _progress(len(read)) as done:
         columns = score_answers(read, known, settings, model, local=local, done=done)
     for name, each in fitted.items():
         columns[name] = each.scores(read, model if each.kind == "combination" else local)
+    if not answers.is_file() or file_digest(answers) != sha256:
+        raise FedsrcError("changed while it was scored; nothing was written", where=str(answers))
     identity = {} if model is None else dict(model.identity)
-    table = records_table(
-        read, losses, {name: columns[name] for name in _column_names(names)}, identity.get("model", "")
-    )
-    written = write_table(table, target, apart=options["refusals"] == "apart")
+    chosen = {name: columns[name] for name in _column_names(names)}
+    table = records_table(read, losses, chosen, identity.get("model", ""))
     manifest = {
         "format": 1,
-        "answers": {"name": answers.name, "sha256": file_digest(answers), "count": len(read)},
+        "answers": {"name": answers.name, "sha256": sha256, "count": len(read)},
         "scores": {name: SCORES[name].about for name in known} | {name: each.identity for name, each in fitted.items()},
-        "settings": settings.plain(),
+        "settings": settings.plain() if needs_model(known) else {},
         "model": identity,
+        "device": getattr(local, "device", ""),
+        "recorded_before": kept,
         "loss": options["loss"],
         "labelled": sum(loss is not None for loss in losses),
         "refusals": {"count": int(table["refusal"].sum()), "kept": options["refusals"]},
         "provenance": dict(Counter(table["provenance"].to_list())),
-        "written": written,
+        "written": write_table(table, target, apart),
         "seconds": round(time.monotonic() - began, 3),
         "peak_memory_bytes": _peak_memory(),
         "versions": _versions(),
     }
     text = json.dumps(manifest, indent=1, ensure_ascii=False)
-    write_whole(target.with_name(f"{target.name}.manifest.json"), text.encode() + b"\n")
-    for line in _lines(manifest, target, len(read)):
+    write_whole(manifest_file, text.encode() + b"\n")
+    for line in _lines(manifest, target, table):
         click.echo(line, err=True)
     if output == "json":
         click.echo(json.dumps(manifest))
@@ -119,6 +127,8 @@ def _column_names(names: Sequence[str]) -> list[str]:
 def _named(names: Sequence[str]) -> tuple[list[str], dict[str, Frozen]]:
     """Scores by name, and fitted ones by folder."""
     columns = _column_names(names)
+    if RESERVED & set(columns):
+        raise FedsrcError("a fitted score's folder is called like another column", hint="rename the folder")
     if len(set(columns)) < len(columns):
         raise FedsrcError("a score is named twice", hint="name each score once; folders need different names")
     fitted = {}
@@ -155,19 +165,21 @@ def _model(
     return Recording(path), None
 
 
-def _lines(manifest: dict[str, Any], target: Path, count: int) -> Iterator[str]:
+def _lines(manifest: dict[str, Any], target: Path, table: pl.DataFrame) -> Iterator[str]:
     """The result in plain words."""
+    count, refusals = table.height, manifest["refusals"]
     yield f"Scored {count:,} answers in {manifest['seconds']:,.1f} s; wrote {target} and its manifest."
-    refusals = manifest["refusals"]
     if refusals["count"]:
         where = "in a table of their own" if refusals["kept"] == "apart" else "marked in the column refusal"
-        yield f"{refusals['count']:,} answers only say that the evidence does not answer: {where}."
+        wrong = int((table.filter(pl.col("refusal"))["loss"] > 0).sum())
+        yield f"{refusals['count']:,} answers read like refusals ({wrong:,} labelled unsupported): {where}."
     if manifest["provenance"].get("cross-model"):
-        yield f"{manifest['provenance']['cross-model']:,} answers were written by another model than the scoring one."
+        yield f"{manifest['provenance']['cross-model']:,} answers were not written by the scoring model (cross-model)."
     if manifest["labelled"] < count:
         yield f"{count - manifest['labelled']:,} answers have no label; certify needs one for every record."
-    else:
-        yield f"Next: fedsrc certify {target} --target 0.2 --epsilon 4 -o run/"
+    elif manifest["written"][0]["rows"]:
+        unit = "" if table["source"].n_unique() == count else " --unit source"
+        yield f"Next: fedsrc certify {target} --target 0.2 --epsilon 4{unit} -o run/"
 
 
 def _peak_memory() -> dict[str, int]:

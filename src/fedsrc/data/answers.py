@@ -93,7 +93,7 @@ def answer_of(row: dict[str, Any], where: str, name: str | None = None) -> Answe
         if not isinstance(row.get(field), str) or not row[field].strip():
             raise FedsrcError(f"{field} is missing or empty", where=where, hint=f"every answer needs a text {field!r}")
     known = {each.name for each in fields(Answer)}
-    given = {field: row[field] for field in known & row.keys() if row[field] is not None}
+    given = {field: row[field] for field in known & row.keys() if row[field] not in (None, "")}
     key = given.get("id", where if name is None else name)
     values: dict[str, Any] = {"id": key, "source": key, **given}
     for field in TEXT & values.keys():
@@ -128,8 +128,8 @@ def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _open(path: Path) -> IO[str]:
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")
-    return path.open(encoding="utf-8")
+        return gzip.open(path, "rt", encoding="utf-8-sig")
+    return path.open(encoding="utf-8-sig")
 
 
 def _object(line: str, where: str) -> dict[str, Any]:

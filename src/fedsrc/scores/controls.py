@@ -7,9 +7,13 @@ import re
 from fedsrc.scores.lexical import STOP_WORDS, words
 
 REFUSALS = re.compile(
-    r"\b(unable to answer|cannot (?:answer|be answered|determine)|can't (?:answer|be answered|determine)"
-    r"|not (?:possible|able) to (?:answer|determine)|(?:does|do|did) not (?:provide|contain|include|mention|specify)"
-    r"|no (?:information|mention|specific information)|insufficient information|not enough information)\b",
+    r"\b(?:unable to answer|cannot (?:answer|be answered|determine)|can['’]t (?:answer|be answered|determine)"
+    r"|not (?:possible|able) to (?:answer|determine)"
+    r"|(?:passages?|context|documents?|text|information|evidence|sources?|articles?)(?: \w+)?"
+    r" (?:(?:do|does|did) not|don['’]t|doesn['’]t|didn['’]t)"
+    r" (?:say|state|answer|provide|contain|include|mention|specify|give)"
+    r"|insufficient information|not enough information"
+    r"|no (?:specific )?information (?:is|was|about|on|regarding|in))\b",
     re.IGNORECASE,
 )
 REFUSAL_WORDS = 40

@@ -40,6 +40,8 @@ class TokenScores:
             raise FedsrcError("a model must score every token of a response, and at least one")
         if not np.all(np.isfinite(self.logprobs)) or np.any(self.logprobs > 1e-6):
             raise FedsrcError("a model gave log-probabilities that are not numbers of at most zero")
+        if not np.all(np.isfinite(self.entropy)) or np.any(self.entropy < -1e-3):
+            raise FedsrcError("a model gave entropies that are not numbers of at least zero")
 
 
 class LanguageModel(Protocol):

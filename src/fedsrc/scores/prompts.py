@@ -54,18 +54,19 @@ class _Lender:
 
     def __init__(self, answers: Sequence[Answer], control: Control) -> None:
         self._control = control
-        self._whole = sorted({(answer.source, answer.evidence) for answer in answers})
-        groups = sorted({answer.group for answer in answers})
-        same = {g: sorted({(a.source, a.evidence) for a in answers if a.group == g}) for g in groups}
-        others = {g: sorted({(a.source, a.evidence) for a in answers if a.group != g}) for g in groups}
-        self._shelf = same if control == "shuffled" else {g: others[g] or self._whole for g in groups}
+        self._shelf = sorted({(answer.source, answer.evidence, answer.group) for answer in answers})
+        self._same: dict[str, list[tuple[str, str, str]]] = {}
+        for entry in self._shelf:
+            self._same.setdefault(entry[2], []).append(entry)
 
     def evidence_for(self, answer: Answer) -> str:
-        shelf = self._shelf[answer.group]
+        same = self._control == "shuffled"
+        shelf = self._same[answer.group] if same else self._shelf
+        elsewhere = not same and len(self._same) > 1
         start = int.from_bytes(hashlib.sha256(f"{self._control}:{answer.source}".encode()).digest()[:8], "big")
         for step in range(len(shelf)):
-            source, evidence = shelf[(start + step) % len(shelf)]
-            if source != answer.source:
+            source, evidence, group = shelf[(start + step) % len(shelf)]
+            if source != answer.source and evidence != answer.evidence and not (elsewhere and group == answer.group):
                 return evidence
         raise FedsrcError(
             f"evidence control {self._control!r} needs answers of other sources", hint="score more answers at once"
@@ -74,9 +75,9 @@ class _Lender:
 
 def _filled(text: str, target: int, length: Length) -> str:
     """Text repeated, then cut, to a given length."""
-    whole = text
-    while length(whole) < target:
-        whole += text
+    whole, once = text, max(1, length(text))
+    if target > once:
+        whole = text * (target // once + 2)
     low, high = 0, len(whole)
     while low < high:  # the longest prefix of at most the target length
         middle = (low + high + 1) // 2

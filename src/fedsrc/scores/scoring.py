@@ -17,7 +17,7 @@ from fedsrc.scores.model import LanguageModel, Prompted, TokenScores
 from fedsrc.scores.prompts import NEUTRAL, NO_QUESTION, TEMPLATE, Control, controlled, prompt
 
 Needs = Literal["text", "present", "both"]
-STEP_SECONDS, LARGEST_STEP = 15.0, 4096
+STEP_SECONDS, FIRST_STEP, LARGEST_STEP = 15.0, 16, 4096
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,13 @@ class Seen:
 
     @property
     def sides(self) -> tuple[TokenScores, TokenScores]:
-        assert self.present is not None
         assert self.without is not None
-        return self.present, self.without
+        return self.shown, self.without
+
+    @property
+    def shown(self) -> TokenScores:
+        assert self.present is not None
+        return self.present
 
     @property
     def known(self) -> str:
@@ -74,8 +78,8 @@ SCORES: Mapping[str, Score] = {
         lambda s: window_lift(*s.sides, B=s.settings.B, width=s.settings.window),
         "smallest mean lift over a window of tokens",
     ),
-    "probability": Score("present", lambda s: mean_probability(s.sides[0]), "mean token probability"),
-    "entropy": Score("present", lambda s: mean_entropy(s.sides[0]), "exp(-mean token entropy)"),
+    "probability": Score("present", lambda s: mean_probability(s.shown), "mean token probability"),
+    "entropy": Score("present", lambda s: mean_entropy(s.shown), "exp(-mean token entropy)"),
     "lexical": Score(
         "text", lambda s: lexical_support(s.answer.response, s.answer.evidence), "wording found in the evidence"
     ),
@@ -122,20 +126,27 @@ def score_answers(
     if model is None:
         raise FedsrcError(f"{' and '.join(names)} need a language model", hint="give --model, --server or --recording")
     both = any(SCORES[name].needs == "both" for name in names)
-    present, without = prompted(answers, settings, local)
+    present, without = prompted(answers, settings if both else Settings(), local)
     _refuse_long(answers, present + (without if both else []), local)
     found: dict[str, list[float]] = {name: [] for name in names}
-    for part in _steps(len(answers)):
-        pairs = present[part] + (without[part] if both else [])
-        scores = model.score(pairs)
+    for part in _steps(_unrecorded(model, present, without if both else present)):
+        scores = model.score(present[part] + (without[part] if both else []))
         count = len(present[part])
         sides = scores[count:] if both else [None] * count
         for answer, first, second in zip(answers[part], scores[:count], sides, strict=True):
-            seen = Seen(answer, settings, first, first if second is None else second)
+            seen = Seen(answer, settings, first, second)
             for name in names:
                 found[name].append(SCORES[name].of(seen))
         done(part.stop)
     return found
+
+
+def _unrecorded(model: Any, present: Sequence[Prompted], without: Sequence[Prompted]) -> list[bool]:
+    """Which answers still need the model."""
+    if not hasattr(model, "missing"):
+        return [True] * len(present)
+    missing = set(model.missing([*present, *without]))
+    return [first in missing or second in missing for first, second in zip(present, without, strict=True)]
 
 
 def _refuse_long(answers: Sequence[Answer], pairs: Sequence[Prompted], local: Any) -> None:
@@ -151,12 +162,21 @@ def _refuse_long(answers: Sequence[Answer], pairs: Sequence[Prompted], local: An
         )
 
 
-def _steps(count: int) -> Iterator[slice]:
-    """Parts of the work that take about STEP_SECONDS each, so that a stop loses little and batches stay full."""
-    start, size = 0, 16
-    while start < count:
+def _steps(wanted: Sequence[bool]) -> Iterator[slice]:
+    """Parts that take about STEP_SECONDS each, so that a stop loses little and batches stay full.
+
+    Only answers that need the model count towards a part's size.
+    """
+    start, size = 0, FIRST_STEP
+    while start < len(wanted):
+        stop, asked = start, 0
+        while stop < len(wanted) and asked < size and stop - start < LARGEST_STEP:
+            asked += wanted[stop]
+            stop += 1
         began = time.monotonic()
-        yield slice(start, min(count, start + size))
-        start += size
-        if time.monotonic() - began < STEP_SECONDS / 2:
+        yield slice(start, stop)
+        start, seconds = stop, time.monotonic() - began
+        if asked == size and seconds < STEP_SECONDS / 2:
             size = min(2 * size, LARGEST_STEP)
+        elif seconds > 2 * STEP_SECONDS:
+            size = max(FIRST_STEP, size // 2)

@@ -16,13 +16,16 @@ from fedsrc.errors import FedsrcError
 from fedsrc.files import write_whole
 from fedsrc.scores.controls import is_refusal
 
+RESERVED = frozenset({"id", "source", "site", "group", "loss", "score", "generator", "split", "refusal", "provenance"})
+
 
 def losses_of(answers: Sequence[Answer], loss: str) -> list[float | None]:
     """The loss of each answer: any unsupported part, or the graded share."""
-    values = [answer.loss if loss == "any" else answer.span_fraction for answer in answers]
-    if loss == "graded" and any(value is None for value in values):
+    if loss == "any":
+        return [None if answer.loss is None else float(answer.loss > 0) for answer in answers]
+    if any(answer.span_fraction is None for answer in answers):
         raise FedsrcError("--loss graded needs a span_fraction for every answer")
-    return values
+    return [answer.span_fraction for answer in answers]
 
 
 def records_table(
@@ -42,12 +45,16 @@ def records_table(
     return pl.DataFrame(frame)
 
 
-def write_table(table: pl.DataFrame, target: Path, *, apart: bool) -> list[dict[str, Any]]:
+def refusals_file(target: Path) -> Path:
+    """Where refusals go that are kept apart."""
+    return target.with_name(f"{target.stem}.refusals{target.suffix}")
+
+
+def write_table(table: pl.DataFrame, target: Path, apart: Path | None = None) -> list[dict[str, Any]]:
     """Write the table, refusals apart if asked: name, rows and digest of each file."""
     parts = {target: table}
-    if apart:
-        other = target.with_name(f"{target.stem}.refusals{target.suffix}")
-        parts = {target: table.filter(~pl.col("refusal")), other: table.filter(pl.col("refusal"))}
+    if apart is not None:
+        parts = {target: table.filter(~pl.col("refusal")), apart: table.filter(pl.col("refusal"))}
     written = []
     for path, part in parts.items():
         data = io.BytesIO()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedsrc.canonical import file_digest
+from fedsrc.canonical import digest, digest_bytes, file_digest
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.model import Floats, Prompted, TokenScores
 
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 BATCH_TOKENS = {"cpu": 512, "cuda": 65536}  # tokens of one forward pass, padding included
 PROJECTED = {"cpu": 64, "cuda": 4096}  # response positions that go through the vocabulary at once
 PADDING = 0.1  # the share of a large batch that padding may take
+AGREEMENT = {"float32": 1e-3, "bfloat16": 0.25, "float16": 0.25}  # mean difference from a plain forward pass
+TRIAL = (
+    Prompted("Monday, Tuesday, Wednesday, Thursday,", " Friday and Saturday."),
+    Prompted("One, two, three, four, five, six, seven, eight, nine, ten: we count to", " twelve."),
+    Prompted("Monday, Tuesday, Wednesday, Thursday,", " and so on."),
+)
+PLAIN = {"add_special_tokens": False, "split_special_tokens": True, "truncation": False, "padding": False}
 HINT = "pip install 'fedsrc[models]'"
 
 
@@ -47,7 +54,7 @@ class TransformersModel:
         self.network, self.tokenizer, self.identity = model, tokenizer, identity
         self._budget = batch_tokens or BATCH_TOKENS.get(model.device.type, BATCH_TOKENS["cpu"])
         self._projected = PROJECTED.get(model.device.type, PROJECTED["cpu"])
-        self.limit = int(getattr(model.config, "max_position_embeddings", 1 << 30))
+        self.limit = int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 30)
 
     def score(self, pairs: Sequence[Prompted]) -> list[TokenScores]:
         """Score every pair; results come in the order of the pairs, whatever the batches were."""
@@ -68,6 +75,10 @@ class TransformersModel:
             for i, logprob, spread in zip(places, *halves, strict=True):
                 found[i] = TokenScores(texts.responses[i].tokens, logprob, spread, texts.responses[i].offsets)
         return [found[i] for i in range(len(pairs))]
+
+    @property
+    def device(self) -> str:
+        return str(self.network.device)
 
     def hidden(self, pairs: Sequence[Prompted], layer: int) -> list[Floats]:
         """The hidden state of every response token after a layer (0: the embeddings), one row a token."""
@@ -101,16 +112,26 @@ class TransformersModel:
 
     def too_long(self, pairs: Sequence[Prompted]) -> list[int]:
         """The places of pairs that do not fit into the model's context."""
-        before, after = ({pair[side]: 0 for pair in pairs} for side in (0, 1))
-        for texts, special in ((before, True), (after, False)):
-            if texts:
-                read = self.tokenizer(list(texts), add_special_tokens=special)["input_ids"]
-                texts.update(zip(texts, map(len, read), strict=True))
-        return [i for i, pair in enumerate(pairs) if before[pair.prompt] + after[pair.response] > self.limit]
+        prompts, responses = ({pair[side]: 0 for pair in pairs} for side in (0, 1))
+        for texts in (prompts, responses):
+            texts.update(zip(texts, map(len, self._ids(list(texts))), strict=True))
+        room = self.limit - len(self._lead)
+        return [i for i, pair in enumerate(pairs) if prompts[pair.prompt] + responses[pair.response] > room]
 
     def tokens(self, text: str) -> int:
         """How many tokens a text has, for evidence controls of matched length."""
-        return len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return len(self._ids([text])[0])
+
+    def _ids(self, texts: list[str]) -> list[list[int]]:
+        """Texts as tokens, whole, with nothing added; what looks like a control token in them is plain text."""
+        return list(self.tokenizer(texts, **PLAIN)["input_ids"]) if texts else []
+
+    @property
+    def _lead(self) -> list[int]:
+        """What the tokenizer itself puts before a text: its start token, or nothing. What it puts after is left out."""
+        start = self.tokenizer.bos_token_id
+        added = self.tokenizer("", add_special_tokens=True)["input_ids"]
+        return [start] if start is not None and added[:1] == [start] else []
 
     @property
     def pad(self) -> int:
@@ -120,10 +141,10 @@ class TransformersModel:
     def encode(self, pairs: Sequence[Prompted]) -> Texts:
         """Every distinct prompt and every response as tokens, checked against the model's context."""
         prompts = list(dict.fromkeys(pair.prompt for pair in pairs))
-        read = self.tokenizer(prompts, add_special_tokens=True)["input_ids"] if prompts else []
+        known = {prompt: [*self._lead, *ids] for prompt, ids in zip(prompts, self._ids(prompts), strict=True)}
         start = self.tokenizer.bos_token_id
         start = self.tokenizer.eos_token_id if start is None else start
-        known = {prompt: ids or [start] for prompt, ids in zip(prompts, read, strict=True)}
+        known = {prompt: ids or [start] for prompt, ids in known.items()}
         told = self._responses(list(dict.fromkeys(pair.response for pair in pairs)))
         for pair in pairs:
             length = len(known[pair.prompt]) + len(told[pair.response].ids)
@@ -133,8 +154,10 @@ class TransformersModel:
 
     def _responses(self, texts: list[str]) -> dict[str, Response]:
         """Each distinct response as tokens."""
-        given = self.tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
-        found = {}
+        found: dict[str, Response] = {}
+        if not texts:
+            return found
+        given = self.tokenizer(texts, return_offsets_mapping=True, **PLAIN)
         for text, ids, offsets in zip(texts, given["input_ids"], given["offset_mapping"], strict=True):
             if not ids:
                 raise FedsrcError("a response without a token cannot be scored", hint="leave empty responses out")
@@ -205,7 +228,7 @@ class TransformersModel:
             total = torch.logsumexp(logits, dim=-1, keepdim=True)
             logits -= total
             picked.append(logits.gather(1, targets[i : i + self._projected, None])[:, 0])
-            spread.append(-(logits.exp() * logits).sum(dim=-1))
+            spread.append(torch.special.entr(logits.exp()).sum(dim=-1))
         return torch.cat(picked), torch.cat(spread)
 
 
@@ -233,15 +256,18 @@ def load(
     dtype: str = "float32",
     batch_tokens: int | None = None,
 ) -> TransformersModel:
-    """A model by hub name or folder. The revision in the identity is the one that was loaded."""
+    """A model by hub name or folder. Its revision is the commit that was loaded, or the digest of its files."""
     transformers, torch = _transformers(), _torch()
-    try:
+    with _loading(name):
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, revision=revision)
         model = transformers.AutoModelForCausalLM.from_pretrained(name, revision=revision, dtype=getattr(torch, dtype))
-    except (OSError, ValueError) as error:
-        raise FedsrcError(f"model {name!r} cannot be loaded: {str(error).splitlines()[0]}") from error
-    loaded = revision or getattr(model.config, "_commit_hash", None) or "local"
-    return _ready(model, tokenizer, {"model": name, "revision": str(loaded)}, device, dtype, batch_tokens)
+    folder = Path(name)
+    if folder.is_dir():
+        identity = {"model": folder.resolve().name, "revision": _folder_digest(folder)}
+    else:
+        commit = getattr(model.config, "_commit_hash", None) or revision or "unknown"
+        identity = {"model": name, "revision": str(commit)}
+    return _ready(model, tokenizer, identity, device, dtype, batch_tokens)
 
 
 def load_gguf(
@@ -251,28 +277,86 @@ def load_gguf(
     transformers, torch = _transformers(), _torch()
     if not path.is_file():
         raise FedsrcError("there is no such model file", where=str(path))
-    try:
+    with _loading(path.name):
         tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
         model = transformers.AutoModelForCausalLM.from_pretrained(
             path.parent, gguf_file=path.name, dtype=getattr(torch, dtype)
         )
-    except (OSError, ValueError) as error:
-        raise FedsrcError(f"cannot be loaded as GGUF: {str(error).splitlines()[0]}", where=str(path)) from error
-    _split_digits(tokenizer)
+        if _pre_tokenizer(path) == "smollm":
+            _split_digits(tokenizer)
     return _ready(model, tokenizer, {"model": path.name, "revision": file_digest(path)}, device, dtype, batch_tokens)
+
+
+@contextmanager
+def _loading(name: str) -> Iterator[None]:
+    """Whatever a damaged or foreign model raises is one error; the libraries' own progress bars stay silent."""
+    bars = _transformers().utils.logging
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
+        yield
+    except Exception as error:
+        said = " ".join(str(error).split())[:300] or type(error).__name__
+        raise FedsrcError(f"model {name!r} cannot be loaded: {said}", hint="check its name or files") from error
+    finally:
+        if shown:
+            bars.enable_progress_bar()
 
 
 def _ready(
     model: Any, tokenizer: Any, identity: dict[str, str], device: str, dtype: str, batch_tokens: int | None
 ) -> TransformersModel:
+    """The model, tried once: it must agree with a plain forward pass on two short pairs."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise FedsrcError("the model's tokenizer cannot say which characters a token covers", hint="use a fast one")
     model.eval()
     model.to(device)
-    whole = {**identity, "backend": "transformers", "dtype": dtype, "tokenizer": type(tokenizer).__name__}
-    return TransformersModel(model, tokenizer, whole, batch_tokens=batch_tokens)
+    tokens = digest_bytes(tokenizer.backend_tokenizer.to_str().encode())
+    whole = {**identity, "backend": "transformers", "dtype": dtype, "tokenizer": tokens}
+    ready = TransformersModel(model, tokenizer, whole, batch_tokens=batch_tokens)
+    _try(ready, identity["model"], AGREEMENT[dtype])
+    return ready
+
+
+def _try(model: TransformersModel, name: str, tolerance: float) -> None:
+    """Refuse a kind of model whose forward pass does more than ours (scaled or capped logits, recurrent states)."""
+    torch = _torch()
+    try:
+        for scores, pair in zip(model.score(TRIAL), TRIAL, strict=True):
+            texts = model.encode([pair])
+            prompt, response = texts.prompts[pair.prompt], texts.responses[0].ids
+            with torch.inference_mode():
+                logits = model.network(input_ids=torch.tensor([prompt + response], device=model.network.device)).logits
+            plain = torch.log_softmax(logits[0, len(prompt) - 1 : -1].float(), dim=-1).cpu()
+            expected = plain.gather(1, torch.tensor(response)[:, None])[:, 0].double().numpy()
+            gap = float(np.abs(scores.logprobs - expected).mean())
+            if not gap <= tolerance:
+                raise FedsrcError(f"its log-probabilities are off by {gap:.2g}")
+    except Exception as error:
+        said = " ".join(str(error).split())[:200] or type(error).__name__
+        raise FedsrcError(
+            f"{name}: this kind of model cannot be scored here, it failed its trial: {said}",
+            hint="use another model, or a server that returns prompt log-probabilities (--server)",
+        ) from error
+
+
+def _folder_digest(folder: Path) -> str:
+    """The digest of a model folder: every file that decides weights or tokens, by name and content."""
+    kinds = {".safetensors", ".bin", ".json", ".model", ".txt"}
+    names = sorted(each.name for each in folder.iterdir() if each.is_file() and each.suffix in kinds)
+    return digest([[name, file_digest(folder / name)] for name in names])
+
+
+def _pre_tokenizer(path: Path) -> str:
+    """How a GGUF file says that text is cut before it is tokenised."""
+    from gguf import GGUFReader
+
+    field = GGUFReader(path).fields.get("tokenizer.ggml.pre")
+    return "" if field is None else bytes(field.parts[field.data[0]]).decode()
 
 
 def _split_digits(tokenizer: Any) -> None:
-    """GGUF conversion loses the step that splits numbers into digits; without it numbers get other tokens."""
+    """SmolLM's conversion from GGUF loses the step that splits numbers into digits, and numbers get other tokens."""
     from tokenizers import pre_tokenizers
 
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
