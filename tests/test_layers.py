@@ -20,7 +20,7 @@ LAYERS = [
     ["certify", "site", "recruit", "policy"],
     ["register", "replay", "stream"],
     ["certificate", "run"],
-    ["federation", "data", "audit", "report"],
+    ["federation", "data", "audit", "comparators", "report"],
     ["scores"],
     ["forecast", "demo"],
     ["__init__"],

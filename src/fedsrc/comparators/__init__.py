@@ -1,0 +1,74 @@
+"""The methods the certificate is compared with, one file each, all on the same evidence.
+
+    evidence = gather(accepted, unsupported, records, noise=..., unit=..., eta=..., sites=...)
+    verdict = METHODS["fed-src-c"].judge(evidence, Aim(target_risk=0.2))
+    selected(verdict, evidence, stops=METHODS["fed-src-c"].stops)
+
+A method carries its assumptions as data. Formulas keep the symbols of their sources; evidence, aim and verdict speak
+words. `NATIVE` holds methods whose guarantee is of another kind, reported in its own terms.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from fedsrc.comparators import (
+    anytime_crc,
+    betting,
+    c_rag,
+    capital,
+    conformal_abstention,
+    contrast,
+    controls,
+    csa,
+    fcp,
+    fedcp_qq,
+    federated,
+    fixed_time,
+    local_only,
+    ltt,
+    private_e_values,
+    private_sequence,
+    ratio,
+    schedule,
+    variance_adaptive,
+    yu_liu,
+)
+from fedsrc.comparators.native import Native, NativeReport
+from fedsrc.comparators.setting import (
+    Aim,
+    Evidence,
+    Method,
+    Selection,
+    Sites,
+    Unreleased,
+    Verdict,
+    gather,
+    selected,
+)
+
+_ALL = (
+    ltt.METHODS, federated.METHODS, local_only.METHODS, c_rag.METHODS, yu_liu.METHODS, anytime_crc.METHODS, csa.METHODS,
+    fixed_time.METHODS, schedule.METHODS, ratio.METHODS, contrast.METHODS, variance_adaptive.METHODS,
+    private_sequence.METHODS, private_e_values.METHODS, betting.METHODS, capital.METHODS, controls.METHODS,
+)  # fmt: skip
+METHODS: dict[str, Method] = {method.name: method for method in chain(*_ALL)}
+NATIVE: dict[str, Native] = {
+    method.name: method for method in (*conformal_abstention.NATIVE, *fcp.NATIVE, *fedcp_qq.NATIVE)
+}
+
+__all__ = [
+    "METHODS",
+    "NATIVE",
+    "Aim",
+    "Evidence",
+    "Method",
+    "Native",
+    "NativeReport",
+    "Selection",
+    "Sites",
+    "Unreleased",
+    "Verdict",
+    "gather",
+    "selected",
+]

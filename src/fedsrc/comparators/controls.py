@@ -1,0 +1,96 @@
+"""Negative controls: rules with one step left out. They are not valid, and a study shows what the step is for.
+
+noise ignored, noise variance halved, shift ignored, a fixed-time rule stopped early, and methods for exact counts fed
+with noised ones. Names of the first four are the paper's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from fedsrc.comparators import anytime_crc, betting, contrast, csa, fixed_time, ltt, variance_adaptive, yu_liu
+from fedsrc.comparators.setting import Aim, Evidence, Method, Verdict
+from fedsrc.maths.betting import Covariance
+
+Change = Callable[[Evidence], Evidence]
+
+
+def noise_scaled(evidence: Evidence, factor: float) -> Evidence:
+    """The same sums, their noise said to be that much of what it is."""
+    return replace(evidence, noise=Covariance(*(factor * v for v in evidence.noise)))
+
+
+def ignore_noise(evidence: Evidence) -> Evidence:
+    """The clean bound on noised counts.
+
+    Paper: Appendix "Baselines", Noise-ignored.
+    """
+    return noise_scaled(evidence, 0.0)
+
+
+def halve_noise(evidence: Evidence) -> Evidence:
+    """Half the noise variance.
+
+    Paper: Appendix "Client, shift, and negative-control scenarios".
+    """
+    return noise_scaled(evidence, 0.5)
+
+
+def ignore_shift(evidence: Evidence) -> Evidence:
+    """eta = 0.
+
+    Paper: Appendix "Baselines", Shift-ignored.
+    """
+    return replace(evidence, eta=np.zeros_like(evidence.eta))
+
+
+def clipped(evidence: Evidence) -> Evidence:
+    """Noised sums made to look like counts: rounded, A in [1, N], Z in [0, A], and the noise forgotten.
+
+    Paper: Appendix "Comparator and score contract", the naive private adaptation.
+    """
+    A = np.clip(np.rint(evidence.accepted), 1.0, evidence.records[..., None])
+    Z = np.clip(np.rint(evidence.unsupported), 0.0, A)
+    return ignore_noise(replace(evidence, accepted=A, unsupported=Z))
+
+
+def broken(method: Method, name: str, change: Change) -> Method:
+    """The method on changed evidence, as a control."""
+
+    def judge(evidence: Evidence, aim: Aim) -> Verdict:
+        return method.rule(change(evidence), aim)
+
+    return replace(method, name=name, rule=judge, role="control", private=False, anytime=False, proved=False)
+
+
+def naive(method: Method) -> Method:
+    """A method for exact counts, fed with noised ones."""
+    return broken(method, f"naive-{method.name}", clipped)
+
+
+def stopped(method: Method) -> Method:
+    """A method for one look fixed beforehand, stopped at its first certificate.
+
+    Paper: Appendix "Client, shift, and negative-control scenarios", fixed-time after stopping.
+    """
+    name = f"{method.name}-after-stopping"
+    return replace(method, name=name, role="control", anytime=False, proved=False, stops="at any look")
+
+
+CHANGES: dict[str, Change] = {
+    "noise-ignored": ignore_noise,
+    "noise-halved": halve_noise,
+    "shift-ignored": ignore_shift,
+}
+PROVED = (*variance_adaptive.METHODS, *contrast.METHODS, betting.METHODS[0])
+EXACT = (ltt.METHODS[-2], *anytime_crc.METHODS, yu_liu.METHODS[0], *csa.METHODS)
+FIXED = (*fixed_time.METHODS, ltt.METHODS[-2], yu_liu.METHODS[0])
+
+METHODS = (
+    *(broken(method, f"{method.name}-{name}", change) for method in PROVED for name, change in CHANGES.items()),
+    *(naive(method) for method in EXACT),
+    *(stopped(method) for method in FIXED),
+)

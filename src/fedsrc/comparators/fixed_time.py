@@ -1,0 +1,39 @@
+"""Private fixed-time: noised histograms with a bound for one look that was fixed beforehand.
+
+Native assumptions: predictable recruitment, a declared shift, and a number of records and a noise variance fixed
+beforehand; no optional stopping. The paper names it without its formula, so this is a reconstruction: the paper's two
+process families and two budgets, with the boundaries of a fixed time (Hoeffding, Gaussian tail) for the stitched ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedsrc.comparators.setting import Aim, Evidence, Method, Verdict, column, from_contrast
+from fedsrc.maths.boundaries import Floats
+
+
+def width(N: Floats, V: Floats, *, m: int, alpha: float) -> Floats:
+    """sqrt(N/2 log(2m/alpha_s)) + sqrt(2 V log(2m/alpha_n)), alpha_s = alpha_n = alpha/2.
+
+    Paper: Appendix "Baselines", Private fixed-time.
+    """
+    log_term = np.log(4 * m / alpha)
+    return np.asarray(np.sqrt(N / 2.0 * log_term) + np.sqrt(2.0 * V * log_term), dtype=np.float64)
+
+
+def judge(evidence: Evidence, aim: Aim) -> Verdict:
+    """Contrast and acceptance bounds as at a last look."""
+    r, N, eta = aim.target_risk, column(evidence.records), column(evidence.eta)
+    m, alpha = evidence.thresholds, aim.failure_probability
+    d = (evidence.contrast(r) + width(N, evidence.V_D(r), m=m, alpha=alpha)) / N + eta
+    a = (evidence.accepted - width(N, evidence.V_A, m=m, alpha=alpha)) / N - eta
+    return from_contrast(np.minimum(1.0 - r, d), np.maximum(0.0, a), aim)
+
+
+METHODS = (
+    Method(
+        "private-fixed-time", judge, "reconstruction", ("predictable recruitment", "declared shift", "fixed n"),
+        private=True,
+    ),
+)  # fmt: skip

@@ -1,0 +1,67 @@
+"""Local-only: every site calibrates on its own records with its share of the failure budget.
+
+Native assumptions: those of `ltt` at each site; nothing about other sites. Sites choose thresholds of their own, so
+their performance is summarised over sites, unweighted (macro) and by records. The exact test and
+the equal split of the budget over sites are a reconstruction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedsrc.comparators import ltt
+from fedsrc.comparators.acceptance import exact_lower
+from fedsrc.comparators.federated import sites_of
+from fedsrc.comparators.setting import Aim, Evidence, Method, Verdict, column, verdict
+from fedsrc.maths.boundaries import Floats
+
+
+@dataclass(frozen=True)
+class LocalSummary:
+    """Per look: certified acceptance over sites (0 where a site has none), unweighted and by records; sites."""
+
+    macro: Floats
+    weighted: Floats
+    certified_share: Floats
+
+
+def judge_sites(evidence: Evidence, aim: Aim) -> Verdict:
+    """The exact test at every site: a verdict with axes (..., T, K, m).
+
+    Paper: Appendix "Baselines", Local-only.
+    """
+    sites = sites_of(evidence)
+    K, m = sites.accepted.shape[-2:]
+    own = replace(aim, failure_probability=aim.failure_probability / K)
+    p = ltt.exact(sites.unsupported, sites.accepted, aim.target_risk)
+    a = exact_lower(sites.accepted, column(sites.records), own.acceptance_budget / m)
+    return verdict(ltt.bonferroni(p, own.risk_budget) & (a >= aim.min_acceptance), acceptance=a)
+
+
+def summary(found: Verdict, evidence: Evidence) -> LocalSummary:
+    """Each site deploys its own best threshold; macro and record-weighted means of its certified acceptance."""
+    records = sites_of(evidence).records
+    deployed = np.where(found.certified, found.acceptance_lower, 0.0).max(axis=-1)
+    share = records / records.sum(axis=-1, keepdims=True)
+    return LocalSummary(
+        deployed.mean(axis=-1), (share * deployed).sum(axis=-1), found.certified.any(axis=-1).mean(axis=-1)
+    )
+
+
+def judge(evidence: Evidence, aim: Aim) -> Verdict:
+    """A threshold counts when every site certifies it; its acceptance bound is the record-weighted one."""
+    found = judge_sites(evidence, aim)
+    records = sites_of(evidence).records
+    share = (records / records.sum(axis=-1, keepdims=True))[..., None]
+    everywhere = np.asarray(found.certified.all(axis=-2))
+    return verdict(everywhere, acceptance=(share * found.acceptance_lower).sum(axis=-2))
+
+
+METHODS = (
+    Method(
+        "local-only", judge, "reconstruction", ("i.i.d.", "no shift", "fixed n", "exact counts", "binary loss"),
+        role="reference",
+    ),
+)  # fmt: skip

@@ -1,0 +1,95 @@
+"""Central Learn-then-Test: p-values for "risk above target" on the accepted records, and a rule for many thresholds.
+
+Native assumptions: pooled i.i.d. records, a number of records fixed beforehand, exact counts. Conditioning on the
+number accepted is right because accepted losses are then i.i.d. with mean R_j. Angelopoulos et al. (2021), Bates et
+al. (2021).
+
+Notation
+    Z, A     unsupported and accepted counts; r the target risk; kl the Bernoulli relative entropy
+
+The expected-risk form of conformal risk control bounds a marginal mean and is no certificate of selective risk: see
+`conformal_abstention`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.special import betainc, rel_entr
+
+from fedsrc.comparators import acceptance
+from fedsrc.comparators.setting import Aim, Assumption, Bools, Evidence, Method, Rule, Verdict, verdict
+from fedsrc.maths.boundaries import Floats
+
+PValue = Callable[[Floats, Floats, float], Floats]
+Family = Callable[[Floats, float], Bools]
+
+
+def hoeffding(Z: Floats, A: Floats, r: float) -> Floats:
+    """exp(-A kl(min(Z/A, r), r)), for losses in [0, 1]; 1 where nothing was accepted."""
+    rate = np.minimum(Z / np.maximum(A, 1.0), r)
+    return np.asarray(np.exp(-A * (rel_entr(rate, r) + rel_entr(1.0 - rate, 1.0 - r))), dtype=np.float64)
+
+
+def bentkus(Z: Floats, A: Floats, r: float) -> Floats:
+    """e P[Bin(A, r) <= ceil(Z)], at most 1, for losses in [0, 1]."""
+    return np.minimum(1.0, np.e * exact(Z, A, r))
+
+
+def hoeffding_bentkus(Z: Floats, A: Floats, r: float) -> Floats:
+    """The smaller of `hoeffding` and `bentkus`."""
+    return np.minimum(hoeffding(Z, A, r), bentkus(Z, A, r))
+
+
+def exact(Z: Floats, A: Floats, r: float) -> Floats:
+    """P[Bin(A, r) <= Z], for binary losses. Sums that miss an integer by a rounding error count as that integer."""
+    k = np.ceil(Z - 1e-9)
+    inside = k < A
+    return np.where(inside, betainc(np.where(inside, A - k, 1.0), np.maximum(k, 0.0) + 1.0, 1.0 - r), 1.0)
+
+
+def bonferroni(p: Floats, alpha: float) -> Bools:
+    """p_j <= alpha / m."""
+    return np.asarray(p <= alpha / p.shape[-1])
+
+
+def fixed_sequence(p: Floats, alpha: float) -> Bools:
+    """From the strictest threshold downwards at level alpha, stopping at the first failure."""
+    return np.logical_and.accumulate((p <= alpha)[..., ::-1], axis=-1)[..., ::-1]
+
+
+P_VALUES: dict[str, PValue] = {
+    "hoeffding": hoeffding,
+    "bentkus": bentkus,
+    "hb": hoeffding_bentkus,
+    "exact": exact,
+}
+FAMILIES: dict[str, Family] = {"bonferroni": bonferroni, "fixed-sequence": fixed_sequence}
+
+
+def rule(p_value: PValue, family: Family) -> Rule:
+    """The test with that p-value and that correction, and Clopper-Pearson for acceptance."""
+
+    def judge(evidence: Evidence, aim: Aim) -> Verdict:
+        p = p_value(evidence.unsupported, evidence.accepted, aim.target_risk)
+        a = acceptance.fixed_n(evidence, aim)
+        return verdict(family(p, aim.risk_budget) & (a >= aim.min_acceptance), acceptance=a)
+
+    return judge
+
+
+def assumed(p_value: str) -> tuple[Assumption, ...]:
+    """What the test with that p-value takes for granted."""
+    common: tuple[Assumption, ...] = ("i.i.d.", "no shift", "fixed n", "exact counts")
+    return (*common, "binary loss") if p_value == "exact" else common
+
+
+METHODS = tuple(
+    Method(
+        f"ltt-{p}-{family}", rule(P_VALUES[p], FAMILIES[family]), "textbook", assumed(p),
+        role="reference", source="Angelopoulos et al. 2021, arXiv 2110.01052",
+    )
+    for p in P_VALUES
+    for family in FAMILIES
+)  # fmt: skip

@@ -1,0 +1,281 @@
+"""What every method is given and what it answers: one aim, one evidence, one verdict.
+
+Shapes: sums are (..., T, m), one row per look (after each round) and one column per threshold; record counts and eta
+are (..., T). Leading axes are free (trials).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedsrc.errors import FedsrcError
+from fedsrc.maths.betting import Covariance
+from fedsrc.maths.boundaries import Floats
+
+Bools = NDArray[np.bool_]
+
+Provenance = Literal["paper", "code", "second-hand", "textbook", "reconstruction", "own"]
+Role = Literal["reference", "certificate", "heuristic", "control"]
+Stops = Literal["at any look", "at the last look"]
+Assumption = Literal[
+    "i.i.d.",
+    "exchangeable",
+    "partially exchangeable sites",
+    "equal sites",
+    "homogeneous sites",
+    "independent participation",
+    "predictable recruitment",
+    "declared shift",
+    "no shift",
+    "fixed n",
+    "exact counts",
+    "binary loss",
+    "no acceptance floor",
+    "own release",
+    "unproved",
+]
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What is to be shown: risk at most the target, acceptance at least the floor, both but for this probability.
+
+    Methods that bound risk and acceptance by separate events give `acceptance_share` of the budget to acceptance.
+    """
+
+    target_risk: float
+    min_acceptance: float = 0.05
+    failure_probability: float = 0.05
+    acceptance_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Refuse shares and probabilities outside their ranges."""
+        inside = 0 < self.target_risk < 1 and 0 < self.min_acceptance < 1 and 0 < self.failure_probability < 1
+        if not (inside and 0 < self.acceptance_share < 1):
+            raise FedsrcError(f"{self} has a value outside (0, 1)", hint="every field of an aim is a share")
+
+    @property
+    def risk_budget(self) -> float:
+        """What the risk bound may spend."""
+        return self.failure_probability * (1.0 - self.acceptance_share)
+
+    @property
+    def acceptance_budget(self) -> float:
+        """What the acceptance bound may spend."""
+        return self.failure_probability * self.acceptance_share
+
+
+@dataclass(frozen=True)
+class Sites:
+    """The same exact sums per site: (..., T, K, m), and records per site (..., T, K)."""
+
+    accepted: Floats
+    unsupported: Floats
+    records: Floats
+
+
+@dataclass(frozen=True)
+class Unreleased:
+    """What a method with a release of its own needs in a simulation: exact sums, and the randomness it will use.
+
+    `normals` (..., T, m) sums one independent standard normal per release; `releases` (..., T) counts them; `rho` is
+    the zCDP budget of one release.
+    """
+
+    accepted: Floats
+    unsupported: Floats
+    normals: Floats
+    releases: Floats
+    rho: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Cumulative suffix sums, exact or noised, with the covariance proxy of their noise. Build it with `gather`.
+
+    noise      proxy of the noise on (unsupported, supported); zero for exact sums
+    unit       v0, the noise variance of one released coordinate; 1 without noise
+    declared   deployment weights are declared, so that every look speaks of the same mixture
+    binary     losses are 0 or 1
+    """
+
+    accepted: Floats
+    unsupported: Floats
+    records: Floats
+    noise: Covariance
+    unit: float
+    eta: Floats
+    declared: bool
+    binary: bool
+    sites: Sites | None = None
+    unreleased: Unreleased | None = None
+
+    @property
+    def thresholds(self) -> int:
+        return int(self.accepted.shape[-1])
+
+    @property
+    def noised(self) -> bool:
+        return bool(np.any(self.noise.uu) or np.any(self.noise.ss))
+
+    @property
+    def supported(self) -> Floats:
+        return self.accepted - self.unsupported
+
+    @property
+    def V_A(self) -> Floats:
+        """Noise variance of accepted mass."""
+        return self.noise.of(1.0, 1.0)
+
+    def V_D(self, target_risk: float) -> Floats:
+        """Noise variance of the contrast."""
+        return self.noise.of(1.0 - target_risk, -target_risk)
+
+    def contrast(self, target_risk: float) -> Floats:
+        """D = unsupported - target * accepted."""
+        return self.unsupported - target_risk * self.accepted
+
+    def at(self, trial: Any) -> Evidence:
+        """The trials at that index of the leading axes."""
+
+        def pick(group: Any) -> Any:
+            if group is None:
+                return None
+            arrays = {name: x[trial] for name, x in vars(group).items() if isinstance(x, np.ndarray)}
+            return replace(group, **arrays)
+
+        noise = Covariance(*(v[trial] for v in self.noise))
+        picked: Evidence = pick(self)
+        return replace(picked, noise=noise, sites=pick(self.sites), unreleased=pick(self.unreleased))
+
+
+def gather(
+    accepted: ArrayLike,
+    unsupported: ArrayLike,
+    records: ArrayLike,
+    *,
+    noise: Covariance | None = None,
+    unit: float = 1.0,
+    eta: ArrayLike = 0.0,
+    declared: bool = True,
+    binary: bool = True,
+    sites: Sites | None = None,
+    unreleased: Unreleased | None = None,
+) -> Evidence:
+    """Evidence with everything broadcast to full shape; values that are not finite, or no records, are refused."""
+    A, Z = (np.asarray(x, dtype=np.float64) for x in (accepted, unsupported))
+    if A.shape != Z.shape or A.ndim < 2:
+        raise FedsrcError(f"accepted {A.shape} and unsupported {Z.shape} are not both (..., looks, thresholds)")
+    flat = np.broadcast_to(0.0, A.shape)
+    V = Covariance(*(np.broadcast_to(np.asarray(v, dtype=np.float64), A.shape) for v in noise or (flat, flat, flat)))
+    N, shift = (np.broadcast_to(np.asarray(x, dtype=np.float64), A.shape[:-1]) for x in (records, eta))
+    if not all(np.isfinite(x).all() for x in (A, Z, N, shift, *V)):
+        raise FedsrcError("evidence holds values that are not finite")
+    if not (N >= 1).all():
+        raise FedsrcError("a look has no records", hint="start with the first round that has some")
+    return Evidence(A, Z, N, V, float(unit), shift, declared, binary, sites, unreleased)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Per look and threshold: certified or not, and the bounds behind it; NaN where a method has none."""
+
+    certified: Bools
+    risk_upper: Floats
+    contrast_upper: Floats
+    acceptance_lower: Floats
+
+
+def verdict(
+    certified: Bools,
+    *,
+    risk: Floats | None = None,
+    contrast: Floats | None = None,
+    acceptance: Floats | None = None,
+) -> Verdict:
+    """A verdict with NaN for the bounds that are not given."""
+    none = np.full(certified.shape, np.nan)
+    return Verdict(certified, *(none if x is None else x for x in (risk, contrast, acceptance)))
+
+
+def from_contrast(d: Floats, a: Floats, aim: Aim) -> Verdict:
+    """Certified where the contrast is shown not positive and acceptance to reach its floor; R = r + d/a."""
+    certified = np.asarray((d <= 0) & (a >= aim.min_acceptance))
+    ratio = np.where(a > 0, d / np.where(a > 0, a, 1.0), 1.0)
+    risk = np.clip(aim.target_risk + np.where(d > 0, ratio, d), 0.0, 1.0)
+    return verdict(certified, risk=risk, contrast=d, acceptance=a)
+
+
+def column(x: Floats) -> Any:
+    """Per-look values beside a threshold axis. Typed Any: the formulas take scalars or whatever broadcasts."""
+    return np.asarray(x)[..., None]
+
+
+Rule = Callable[[Evidence, Aim], Verdict]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A rule with what it takes for granted.
+
+    private     valid on noised sums (or by a private release of its own)
+    anytime     valid at every look at once, so that one may stop at the first certificate
+    proved      its failure probability is proved under `assumptions`, in the form run here
+    stops       when a study lets it stop; a control may stop earlier than its guarantee allows
+    """
+
+    name: str
+    rule: Rule
+    provenance: Provenance
+    assumptions: tuple[Assumption, ...]
+    role: Role = "certificate"
+    private: bool = False
+    anytime: bool = False
+    proved: bool = True
+    stops: Stops = "at the last look"
+    source: str = ""
+
+    def judge(self, evidence: Evidence, aim: Aim) -> Verdict:
+        """The verdict; evidence that the method cannot use is refused."""
+        if evidence.noised and not self.private and self.role != "control":
+            raise FedsrcError(f"{self.name} takes exact counts", hint="naive(method) is the control on noised sums")
+        if "binary loss" in self.assumptions and not evidence.binary:
+            raise FedsrcError(f"{self.name} takes binary losses")
+        return self.rule(evidence, aim)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Per trial: whether it fired, its threshold and look (-1: none), its records and its acceptance bound."""
+
+    fired: Bools
+    threshold: NDArray[np.int64]
+    look: NDArray[np.int64]
+    records: Floats
+    acceptance_lower: Floats
+
+
+def selected(found: Verdict, evidence: Evidence, *, stops: Stops = "at any look") -> Selection:
+    """The certified threshold with the largest acceptance bound at the first look that certifies (or at the last look).
+
+    A method without an acceptance bound takes its lowest certified threshold, which accepts most.
+    """
+    certified = found.certified.copy()
+    if stops == "at the last look":
+        certified[..., :-1, :] = False
+    fires = certified.any(axis=-1)
+    look = np.where(fires.any(axis=-1), fires.argmax(axis=-1), -1)
+    here = look[..., None, None]
+    row = np.take_along_axis(certified, here, axis=-2)[..., 0, :]
+    a = np.take_along_axis(found.acceptance_lower, here, axis=-2)[..., 0, :]
+    order = np.where(np.isnan(a), -np.arange(evidence.thresholds, dtype=np.float64), a)
+    best = np.where(row, order, -np.inf).argmax(axis=-1)
+    fired = look >= 0
+    bound = np.take_along_axis(a, best[..., None], axis=-1)[..., 0]
+    records = np.take_along_axis(evidence.records, look[..., None], axis=-1)[..., 0]
+    return Selection(fired, np.where(fired, best, -1), look, records, np.where(fired, bound, np.nan))
