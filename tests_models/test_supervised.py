@@ -114,7 +114,7 @@ class Tuned:
         self.model, self.told = copy.copy(model), list[str]()
         self.model.network = copy.deepcopy(model.network)  # the shared weights stay out of it
         self.before = self.model.hidden(pairs()[:4], -1)
-        training = Training(epochs=2, rank=4, batch_tokens=160, rate=2e-3, head_rate=1e-2)
+        training = Training(epochs=4, rank=4, batch_tokens=512, rate=5e-4, head_rate=2e-3, dropout=0.0)
         self.detector = fine_tune(self.model, [labelled()], training, self.told.append)
 
 
@@ -125,8 +125,8 @@ def tuned(model: TransformersModel) -> Tuned:
 
 def test_fine_tuning_lowers_the_loss_and_leaves_the_model_alone(tuned: Tuned) -> None:
     losses = [float(line.rsplit(" ", 1)[1]) for line in tuned.told if line.startswith("epoch")]
-    assert len(losses) == 2
-    assert losses[1] < losses[0]
+    assert len(losses) == 4
+    assert losses[-1] < 0.95 * losses[0]
     for one, other in zip(tuned.model.hidden(pairs()[:4], -1), tuned.before, strict=True):
         np.testing.assert_array_equal(one, other)
 
