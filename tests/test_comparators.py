@@ -376,6 +376,70 @@ def test_fixed_time_is_tighter_than_stitching() -> None:
     assert (fixed.acceptance_lower >= stitched.acceptance_lower).all()
 
 
+def _one(**settings: Any) -> Evidence:
+    """Four looks at two thresholds: N = 1000 t, A = 500 t and 250 t, Z a tenth of A, V = 40 t and 20 t."""
+    t = np.arange(1.0, 5.0)[:, None]
+    A = t * np.array([500.0, 250.0])
+    noise = covariance("paired", t * np.array([40.0, 20.0]))
+    return gather(A, A / 10, 1000 * t[:, 0], noise=noise, unit=10.0, eta=0.01, **settings)
+
+
+def test_widths_by_hand() -> None:
+    """Last look, second threshold: N = 4000, A = 1000, Z = 100, D = -100, V_A = 80, V_D = 1.04 * 80, eta = 0.01."""
+    seen, log_term = _one(), math.log(2 * 2 / 0.025)
+    found = METHODS["private-fixed-time"].judge(seen, AIM)
+    sampling = math.sqrt(4000 / 2 * log_term)
+    d = (-100 + sampling + math.sqrt(2 * 83.2 * log_term)) / 4000 + 0.01
+    a = (1000 - sampling - math.sqrt(2 * 80 * log_term)) / 4000 - 0.01
+    assert found.contrast_upper[-1, 1] == pytest.approx(d, abs=1e-13)
+    assert found.acceptance_lower[-1, 1] == pytest.approx(a, abs=1e-13)
+    found = METHODS["schedule-stitching"].judge(seen, AIM)
+    for t in (3, 4):  # both in epoch 2, which ends with look 4
+        x = math.log(2 * 2 / 0.025 * math.pi**2 * 9 / 6)
+        d = (-25 * t + math.sqrt(4000 / 2 * x) + math.sqrt(2 * 83.2 * x)) / (1000 * t) + 0.01
+        a = (250 * t - math.sqrt(4000 / 2 * x) - math.sqrt(2 * 80 * x)) / (1000 * t) - 0.01
+        assert found.contrast_upper[t - 1, 1] == pytest.approx(d, abs=1e-13)
+        assert found.acceptance_lower[t - 1, 1] == pytest.approx(a, abs=1e-13)
+    found = METHODS["private-sequence"].judge(seen, AIM)
+    for bound, sign, v, sums, alpha in (
+        (found.contrast_upper, 1, 1000 + 83.2, -100, 0.045 / 2),
+        (found.acceptance_lower, -1, 1000 + 80, 1000, 0.005 / 2),
+    ):
+        log_term = 2 * math.log(1 / alpha)
+        rho = 1250 / (log_term + math.log(1 + log_term))
+        u = math.sqrt(2 * (v + rho) * math.log(math.sqrt(1 + v / rho) / (2 * alpha) + 0.5))
+        assert bound[-1, 1] == pytest.approx((sums + sign * u) / 4000 + sign * 0.01, abs=1e-13)
+
+
+def test_budgets_are_shared_by_the_thresholds() -> None:
+    """A threshold certifies exactly where its part of the budget suffices: alpha/m, not alpha."""
+    n = 4000
+    z = np.arange(n + 1.0)
+    seen = gather(np.full((n + 1, 1, 20), float(n)), np.repeat(z[:, None, None], 20, axis=2), np.full((n + 1, 1), n))
+    most = int(METHODS["anytime-crc"].judge(seen, AIM).certified[:, 0, 0].sum()) - 1
+    v, h = 0.16 * n, math.log(math.pi**2 / 6 * 20 / 0.045)
+    h += 2 * math.log(math.log2(v / anytime_crc.m_star(0.2, 0.045 / 20)) + 1)
+    assert most == math.floor(n * (0.2 - (1.44 * math.sqrt(v * h) + 2.42 * h) / n))
+    lower = METHODS["anytime-crc"].judge(seen, AIM).acceptance_lower[0, 0, 0]
+    assert lower == pytest.approx(1 - math.sqrt(4096 / 2 * math.log(20 / 0.005 * math.pi**2 * 169 / 6)) / n)
+
+
+def test_capital_line() -> None:
+    """Contrast -0.2 of every round: with fraction 1 capital is 1.2^t, and the line m |K| / alpha = 2 * 4 / 0.05."""
+    t = np.arange(1.0, 61.0)[:, None]
+    seen = gather(np.repeat(1000 * t, 2, axis=1), np.zeros((60, 2)), 1000 * t[:, 0])
+    first = int(METHODS["capital"].judge(seen, AIM).certified[:, 0].argmax()) + 1
+    assert first == math.ceil(math.log(160) / math.log(1.2))
+
+
+def test_what_betting_showed_stays_shown() -> None:
+    """Good rounds, then bad ones: kept while the deployment mixture is declared, lost where it is not."""
+    Z = np.array([10.0, 20.0, 700.0])[:, None]
+    A = np.array([500.0, 1000.0, 1500.0])[:, None]
+    found = [METHODS["betting"].judge(gather(A, Z, [1000, 2000, 3000], declared=d), AIM) for d in (True, False)]
+    assert [each.certified[:, 0].tolist() for each in found] == [[True, True, True], [True, True, False]]
+
+
 def test_capital_by_hand() -> None:
     """Two rounds of 10: contrasts -1 and +4 of them, then noise beyond the truncation."""
     D, N = np.array([[-1.0], [3.0], [43.0]]), np.array([10.0, 20.0, 30.0])
@@ -419,6 +483,9 @@ def test_local_privacy() -> None:
     centre, radius = nprr.sequence(np.full(4000, keep * 0.3 + (1 - keep) / 2), keep, 0.05)
     np.testing.assert_allclose(centre, 0.3, atol=1e-12)
     assert (np.diff(radius) < 0).all()
+    lam = [min(1.0, math.sqrt(8 * math.log(40) / (t * math.log(t + 1)))) for t in range(1, 101)]
+    by_hand = (math.log(40) + math.fsum(x * x for x in lam) / 8) / (keep * math.fsum(lam))
+    assert radius[99] == pytest.approx(by_hand)
 
 
 def test_local_only_summaries() -> None:
@@ -470,9 +537,9 @@ def test_conformal_abstention_by_hand() -> None:
 
 
 def test_fcp_by_hand() -> None:
-    """N = 98 over two sites: the 80th smallest nonconformity, so at most 18 unsupported answers stay."""
+    """N = 98 over two sites: the 80th smallest nonconformity, so at most 18 unsupported answers stay, not 19."""
     A = np.array([[[45.0, 30.0, 10.0], [45.0, 30.0, 10.0]]])
-    Z = np.array([[[12.0, 10.0, 1.0], [12.0, 8.0, 1.0]]])
+    Z = np.array([[[10.0, 10.0, 1.0], [9.0, 8.0, 1.0]]])
     seen = gather(A.sum(axis=1), Z.sum(axis=1), [98], sites=Sites(A, Z, np.array([[49.0, 49.0]])))
     found = NATIVE["fcp"].report(seen, AIM)
     assert found.threshold.tolist() == [1]

@@ -205,6 +205,8 @@ def test_planned_bets_fall_with_privacy() -> None:
     bets = [private_e_values.planned_bet(0.2, 200, 20, rho) for rho in (math.inf, 1.0, 0.1, 0.01)]
     assert bets == sorted(bets, reverse=True)
     assert bets[-1] < bets[0]
+    few, many = (private_e_values.planned_bet(0.2, n, 20, 0.1) for n in (20, 2000))
+    assert few < many
 
 
 def _mixture_mean(v: float, charged: float, rho: float, reach: float) -> float:
@@ -295,6 +297,16 @@ def test_a_shift_that_is_not_charged_for_violates(name: str) -> None:
     seen = simulated(3, trials=50, rounds=30, sites=5, m=20, batch=200, sigma=1.0, errors=np.full(21, 0.02), eta=0.3)
     assert violations(f"{name}-shift-ignored", seen) == 50
     assert violations(name, seen) == 0
+
+
+def test_naive_counts_look_like_counts() -> None:
+    """Rounded, A in [1, N], Z in [0, A], the noise forgotten."""
+    noise = covariance("paired", np.full((1, 4), 9.0))
+    seen = gather([[-3.2, 40.4, 120.0, 10.0]], [[2.0, 50.0, 7.6, -1.0]], [100], noise=noise, unit=9.0)
+    found = controls.clipped(seen)
+    assert found.accepted.tolist() == [[1, 40, 100, 10]]
+    assert found.unsupported.tolist() == [[1, 40, 8, 0]]
+    assert not found.noised
 
 
 def test_controls_differ_from_their_methods_in_one_thing() -> None:

@@ -53,7 +53,7 @@ def log_e(own: Unreleased, N: Floats, eta: Floats, r: float, lam: float) -> Floa
 
 
 def judge(evidence: Evidence, aim: Aim) -> Verdict:
-    """Certify at m / alpha. The bet is planned from public numbers: records per release at the first look."""
+    """Certify at m / alpha. The bet is planned from records per release at the first look, the same in all trials."""
     own = evidence.unreleased
     if own is None:
         raise FedsrcError("private e-values have a release of their own", hint="pass unreleased= to gather")
