@@ -333,7 +333,7 @@ def test_damaged_rows_are_refused(tmp_path: Path, row: dict[str, Any]) -> None:
 def test_steps_count_what_is_missing_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a long recorded part, the first step that needs the model is small; slow steps shrink."""
     clock = iter([0.0, 0.0, 0.0, 40.0, 40.0, 41.0] + [41.0] * 100)
-    monkeypatch.setattr(scoring.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
     parts = list(scoring._steps([False] * 5000 + [True] * 100))
     wanted = [False] * 5000 + [True] * 100
     assert [place for part in parts for place in range(part.start, part.stop)] == list(range(5100))
