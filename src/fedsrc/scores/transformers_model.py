@@ -8,9 +8,11 @@ vocabulary projection. Batches hold texts of similar length, so that little of t
 from __future__ import annotations
 
 import copy
+import io
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -289,18 +291,14 @@ def load_gguf(
 
 @contextmanager
 def _loading(name: str) -> Iterator[None]:
-    """Whatever a damaged or foreign model raises is one error; the libraries' own progress bars stay silent."""
-    bars = _transformers().utils.logging
-    shown = bars.is_progress_bar_enabled()
-    bars.disable_progress_bar()
+    """Whatever a damaged or foreign model raises is one error; progress of the libraries shows on a terminal alone."""
+    quiet = nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO())
     try:
-        yield
+        with quiet:
+            yield
     except Exception as error:
         said = " ".join(str(error).split())[:300] or type(error).__name__
         raise FedsrcError(f"model {name!r} cannot be loaded: {said}", hint="check its name or files") from error
-    finally:
-        if shown:
-            bars.enable_progress_bar()
 
 
 def _ready(
