@@ -104,7 +104,7 @@ def test_ragtruth_format(tmp_path: Path) -> None:
 def test_marked_characters_count_once(spans: list[tuple[int, int]]) -> None:
     text = "x" * 20
     expected = len({i for start, end in spans for i in range(max(0, start), min(20, end))}) / 20
-    assert marked_fraction(text, [{"start": a, "end": b} for a, b in spans]) == pytest.approx(expected)
+    assert marked_fraction(text, spans) == pytest.approx(expected)
 
 
 def test_halueval_format(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ LAYERS = [
     ["scores"],
     ["forecast", "demo"],
     ["__init__"],
+    ["cli_common"],
     ["cli_answers", "cli_fit", "cli_score"],
     ["cli"],
 ]

@@ -28,6 +28,7 @@ from fedsrc import keys
 from fedsrc.canonical import canonical_bytes
 from fedsrc.certificate import Body, read_run, verify
 from fedsrc.cli_answers import answers_command
+from fedsrc.cli_common import FORMAT, FilePath, FolderPath, say
 from fedsrc.cli_fit import fit_command
 from fedsrc.cli_score import score_command
 from fedsrc.errors import FedsrcError
@@ -46,8 +47,6 @@ from fedsrc.site import note_development
 from fedsrc.stream import Table
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-FilePath = click.Path(path_type=Path, dir_okay=False)
-FolderPath = click.Path(path_type=Path, file_okay=False)
 DEVELOPMENT_SHARE = 0.2
 SUMMARY = (
     "status",
@@ -204,7 +203,6 @@ TABLE_OPTIONS = [
         help="keep: a missing score is never accepted, a missing loss counts as unsupported.",
     ),
 ]
-FORMAT = click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 FRESH = click.option("--fresh", is_flag=True, help="Assert that no unit was in an earlier table (without ids).")
 LEDGER = click.option("--ledger", type=FilePath, help="The site's ledger  [default: beside the records]")
 KEY = click.option("--key", type=FilePath, help="Signing key (PEM), made on first use.")
@@ -618,11 +616,6 @@ def after(folder: Path) -> Forecast | None:
 def emit(value: Mapping[str, Any]) -> None:
     """One JSON object on stdout."""
     click.echo(json.dumps(json.loads(canonical_bytes(dict(value)))))
-
-
-def say(text: str) -> None:
-    """A line of log on stderr."""
-    click.echo(text, err=True)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from fedsrc.canonical import digest_bytes
+from fedsrc.cli_common import FORMAT, FilePath, say
 from fedsrc.data.answers import answers_bytes
 from fedsrc.data.audit import audit, audit_lines
 from fedsrc.data.choose import Choice, choose
@@ -18,7 +19,6 @@ from fedsrc.data.split import DEFAULT, PARTS, write_assignments
 from fedsrc.errors import FedsrcError
 from fedsrc.files import write_whole
 
-FilePath = click.Path(path_type=Path, dir_okay=False)
 SHARES = ",".join(f"{DEFAULT[part]:g}" for part in PARTS)
 
 
@@ -44,7 +44,7 @@ def shares_of(_: click.Context, __: click.Parameter, value: str) -> dict[str, fl
 @click.option("--parts", "parts_file", type=FilePath, help="Write down which source is in which part.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Public seed of the split and of the choice.")
 @click.option("--shares", default=SHARES, show_default=True, callback=shares_of, help=f"Shares of {', '.join(PARTS)}.")
-@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@FORMAT
 def answers_command(collection: str, target: Path, parts_file: Path | None, output: str, **choices: Any) -> None:
     """Answers of a COLLECTION, chosen and audited, in one file with its manifest beside it.
 
@@ -87,8 +87,3 @@ def refuse_overlap(source: Path, found: Collection, targets: list[Path]) -> None
         if place in places:
             raise FedsrcError("is read here, or written twice", where=str(target), hint="choose another name")
         places.append(place)
-
-
-def say(text: str) -> None:
-    """A line of log on stderr."""
-    click.echo(text, err=True)

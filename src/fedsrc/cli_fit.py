@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from fedsrc.canonical import file_digest
+from fedsrc.cli_common import BATCH_TOKENS, DEVICE, DTYPE, FORMAT, MODEL_CHOICES, REVISION, FilePath, FolderPath, say
 from fedsrc.data.answers import Answer, read_answers
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.backends import open_model
@@ -22,10 +23,7 @@ from fedsrc.scores.probe import WIDTH
 from fedsrc.scores.replay import Recording
 from fedsrc.scores.transformers_model import TransformersModel
 
-FilePath = click.Path(path_type=Path, dir_okay=False)
-FolderPath = click.Path(path_type=Path, file_okay=False)
 KINDS = ("combination", "probe", "detector")
-DTYPES = ["auto", "float32", "bfloat16", "float16"]
 ONLY = {
     "layer": ("probe",),
     "width": ("probe", "detector"),
@@ -45,17 +43,17 @@ ABOUT_CROSS = "Estimate the detector's AUC too: five more trainings."
 @click.option("-o", "--output", "target", type=FolderPath, required=True, help="The folder to write.")
 @click.option("--kind", type=click.Choice(KINDS), required=True, help="What to fit.")
 @click.option("--model", help="A local model: hub name, folder or .gguf file.")
-@click.option("--revision", help="Revision of the model.")
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, or auto.")
-@click.option("--dtype", type=click.Choice(DTYPES), default="auto", show_default=True)
-@click.option("--batch-tokens", type=click.IntRange(1), help="Tokens of one forward pass.  [default: by device]")
+@REVISION
+@DEVICE
+@DTYPE
+@BATCH_TOKENS
 @click.option("--recording", type=FilePath, help="Where token scores are kept and found again (combination).")
 @click.option("--layer", type=click.IntRange(0), help="Layer of a probe.  [default: at 0.6 of the model's depth]")
 @click.option("--width", type=click.IntRange(1), help=f"Tokens of the stretch that decides.  [default: {WIDTH}]")
 @click.option("--penalty", type=click.FloatRange(0, min_open=True), help=ABOUT_PENALTY)
 @click.option("--epochs", type=click.IntRange(1), help=f"Passes of a detector.  [default: {Training.epochs}]")
 @click.option("--cross-validate", is_flag=True, default=None, help=ABOUT_CROSS)
-@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@FORMAT
 def fit_command(answers: Path, target: Path, kind: str, output: str, **options: Any) -> None:
     """Fit a score on labelled ANSWERS of development sources, and freeze it in a folder.
 
@@ -94,7 +92,7 @@ def _fitted(kind: str, answers: list[Answer], options: dict[str, Any]) -> Fitted
 def _local(options: dict[str, Any]) -> TransformersModel | None:
     if not options["model"]:
         return None
-    wanted = {name: options[name] for name in ("revision", "device", "dtype", "batch_tokens")}
+    wanted = {name: options[name] for name in MODEL_CHOICES}
     return open_model(options["model"], **wanted)
 
 
@@ -123,8 +121,3 @@ def _words(kept: Frozen) -> str:
         f"Fitted a {kept.kind} on {training.answers:,} answers of {training.sources:,} sources.{sure}\n"
         f"Wrote {kept.folder}. Next: fedsrc score ANSWERS --score {kept.folder}, with answers of other sources."
     )
-
-
-def say(text: str) -> None:
-    """A line of log on stderr."""
-    click.echo(text, err=True)

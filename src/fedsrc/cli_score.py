@@ -21,6 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import fedsrc
 from fedsrc.canonical import file_digest
+from fedsrc.cli_common import BATCH_TOKENS, DEVICE, DTYPE, FORMAT, MODEL_CHOICES, REVISION, FilePath
 from fedsrc.data.answers import read_answers
 from fedsrc.errors import FedsrcError
 from fedsrc.files import write_whole
@@ -33,9 +34,7 @@ from fedsrc.scores.scoring import SCORES, Settings, needs_model, score_answers
 from fedsrc.scores.server_model import connect
 from fedsrc.scores.table import RESERVED, losses_of, records_table, refusals_file, write_table
 
-FilePath = click.Path(path_type=Path, dir_okay=False)
 CONTROLS = ["removed", "neutral", "shuffled", "irrelevant"]
-DTYPES = ["auto", "float32", "bfloat16", "float16"]
 ABOUT_SCORE = "A score's name, or a fitted score's folder; repeatable, the first becomes the table's score."
 ABOUT_RECORDING = (
     "Where token scores are kept and found again; without --model they are replayed.  [default: beside -o]"
@@ -51,11 +50,11 @@ KEY_VARIABLE = "FEDSRC_SCORE_API_KEY"
 @click.option("-o", "--output", "target", type=FilePath, default="records.parquet", show_default=True)
 @click.option("--score", "names", multiple=True, default=("lift",), show_default=True, help=ABOUT_SCORE)
 @click.option("--model", help="A local model: hub name, folder or .gguf file; with --server, its name there.")
-@click.option("--revision", help="Revision of the model.")
+@REVISION
 @click.option("--server", help="Address of an OpenAI-compatible server that returns prompt log-probabilities (vLLM).")
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, or auto.")
-@click.option("--dtype", type=click.Choice(DTYPES), default="auto", show_default=True)
-@click.option("--batch-tokens", type=click.IntRange(1), help="Tokens of one forward pass.  [default: by device]")
+@DEVICE
+@DTYPE
+@BATCH_TOKENS
 @click.option("--recording", type=FilePath, help=ABOUT_RECORDING)
 @click.option("-B", "--clip", type=float, default=Settings.B, show_default=True, help="Clipping of the lift.")
 @click.option("--window", type=int, default=Settings.window, show_default=True, help="Tokens of a window.")
@@ -64,7 +63,7 @@ KEY_VARIABLE = "FEDSRC_SCORE_API_KEY"
 @click.option(
     "--refusals", type=click.Choice(["keep", "apart"]), default="keep", show_default=True, help=ABOUT_REFUSALS
 )
-@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@FORMAT
 def score_command(answers: Path, target: Path, names: tuple[str, ...], output: str, **options: Any) -> None:
     """Score ANSWERS (JSON lines or Parquet: evidence, response; question, loss, source, site) into a records table.
 
@@ -157,7 +156,7 @@ def _model(
         server = connect(options["server"], options["model"], api_key=key, revision=options["revision"])
         return Recording(path, server), None
     if options["model"]:
-        wanted = {name: options[name] for name in ("revision", "device", "dtype", "batch_tokens")}
+        wanted = {name: options[name] for name in MODEL_CHOICES}
         local = open_model(options["model"], **wanted)
         return Recording(path, local), local
     if options["recording"] is None:

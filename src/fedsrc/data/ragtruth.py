@@ -56,11 +56,6 @@ def read_noted(
     return kept
 
 
-def marked_fraction(response: str, labels: Iterable[dict[str, Any]]) -> float:
-    """Share of the response's characters inside at least one marked span."""
-    return _marked(response, [(label["start"], label["end"]) for label in labels])
-
-
 def evidence_of(source: dict[str, Any], where: str = "source_info") -> tuple[str, str]:
     """(question, evidence) of a source: passages for QA, the document for Summary, the record for Data2txt."""
     info = _field(source, "source_info", where)
@@ -111,7 +106,7 @@ def _noted(row: dict[str, Any], sources: dict[str, _Source], where: str) -> Note
         evidence=source.evidence,
         response=response,
         loss=float(bool(spans)),
-        span_fraction=_marked(response, [(span.start, span.end) for span in spans]),
+        span_fraction=marked_fraction(response, [(span.start, span.end) for span in spans]),
         spans=_inside(response, [(span.start, span.end) for span in spans]),
         generator=_text(row, "model", where),
         group=source.task,
@@ -150,7 +145,8 @@ def _inside(response: str, places: Iterable[tuple[int, int]]) -> tuple[tuple[int
     return tuple((start, end) for start, end in cut if start < end)
 
 
-def _marked(response: str, places: Iterable[tuple[int, int]]) -> float:
+def marked_fraction(response: str, places: Iterable[tuple[int, int]]) -> float:
+    """Share of the response's characters inside at least one marked span."""
     marked = bytearray(len(response))
     for start, end in _inside(response, places):
         marked[start:end] = b"\x01" * (end - start)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy.stats import rankdata
 
 from fedsrc.canonical import digest
 from fedsrc.data.answers import Answer
+from fedsrc.data.audit import chance_above
 from fedsrc.data.split import join_sources
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.model import Floats, Ints
@@ -69,9 +69,8 @@ def folds_of(answers: Sequence[Answer], labels: Floats) -> Ints:
 
 def auc(scores: Sequence[float], labels: Floats) -> float:
     """Chance that a supported answer scores higher than an unsupported one, ties counted half."""
-    ranks, supported = rankdata(np.asarray(scores)), labels == 0
-    n, m = int(supported.sum()), int((~supported).sum())
-    return float((ranks[supported].sum() - n * (n + 1) / 2) / (n * m))
+    values = np.asarray(scores)
+    return chance_above(values[labels == 0], values[labels != 0])
 
 
 def cross_validated(answers: Sequence[Answer], labels: Floats, held: Held) -> float:

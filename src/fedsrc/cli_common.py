@@ -1,0 +1,25 @@
+"""What every command shares: kinds of paths, the output format, the options of a local model, and a line of log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fedsrc.scores.backends import DTYPES
+
+FilePath = click.Path(path_type=Path, dir_okay=False)
+FolderPath = click.Path(path_type=Path, file_okay=False)
+FORMAT = click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+REVISION = click.option("--revision", help="Revision of the model.")
+DEVICE = click.option("--device", default="auto", show_default=True, help="cpu, cuda, or auto.")
+DTYPE = click.option("--dtype", type=click.Choice(["auto", *DTYPES]), default="auto", show_default=True)
+BATCH_TOKENS = click.option(
+    "--batch-tokens", type=click.IntRange(1), help="Tokens of one forward pass.  [default: by device]"
+)
+MODEL_CHOICES = ("revision", "device", "dtype", "batch_tokens")  # what open_model takes of them
+
+
+def say(text: str) -> None:
+    """A line of log on stderr."""
+    click.echo(text, err=True)
