@@ -20,12 +20,14 @@ LAYERS = [
     ["certify", "site", "recruit", "policy"],
     ["register", "replay", "stream"],
     ["certificate", "run"],
-    ["federation", "data", "audit", "comparators", "report"],
+    ["federation", "data", "comparators", "report"],
     ["scores"],
-    ["forecast", "demo"],
+    ["demo"],
+    ["audit"],
+    ["forecast"],
     ["__init__"],
     ["cli_common"],
-    ["cli_answers", "cli_fit", "cli_score"],
+    ["cli_answers", "cli_audit", "cli_fit", "cli_score"],
     ["cli"],
 ]
 LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}

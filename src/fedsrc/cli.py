@@ -28,6 +28,7 @@ from fedsrc import keys
 from fedsrc.canonical import canonical_bytes
 from fedsrc.certificate import Body, read_run, verify
 from fedsrc.cli_answers import answers_command
+from fedsrc.cli_audit import audit_command
 from fedsrc.cli_common import FORMAT, FilePath, FolderPath, say
 from fedsrc.cli_fit import fit_command
 from fedsrc.cli_score import score_command
@@ -635,6 +636,7 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 cli.add_command(answers_command)
+cli.add_command(audit_command)
 cli.add_command(score_command)
 cli.add_command(fit_command)
 

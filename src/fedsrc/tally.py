@@ -94,8 +94,8 @@ def lose(registration: Registration, tally: Tally, site: int, slots: int, number
     return replace(tally, missing=missing, releases=tally.releases + 1, charge=worst)
 
 
-def masses(registration: Registration, sums: Ints, releases: float) -> Masses:
-    """Suffix masses and noise from lattice sums (..., 2, p) of that many releases."""
+def masses(registration: Registration, sums: Ints | Floats, releases: float | Floats) -> Masses:
+    """Suffix masses and noise from lattice sums (..., 2, p) of that many releases (per sum: (..., 1))."""
     rule = registered_mechanism(registration)
     first, second = np.moveaxis(rule.basis.decode(sums.astype(np.float64)) / rule.grid, -2, 0)
     paired = registration.privacy.encoding == "paired"

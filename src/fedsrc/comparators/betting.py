@@ -1,4 +1,5 @@
-"""The betting certificate for one target, through `fedsrc.maths.betting`, with the default bets or with tilted ones.
+"""The betting certificate, through `fedsrc.maths.betting`: for one target, with the default bets or with tilted ones,
+and as shipped, decided through the ladder of targets.
 
 Native assumptions: predictable recruitment and a declared shift; any loss in [0, 1].
 """
@@ -6,15 +7,32 @@ Native assumptions: predictable recruitment and a declared shift; any loss in [0
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from fedsrc.comparators.setting import Aim, Evidence, Method, Rule, Verdict, column, from_contrast
+from fedsrc.comparators.setting import (
+    TOLERANCE,
+    Aim,
+    Bools,
+    Evidence,
+    Facts,
+    Method,
+    Quick,
+    Rule,
+    Screen,
+    Verdict,
+    column,
+    from_contrast,
+    verdict,
+)
 from fedsrc.maths import betting
 from fedsrc.maths.boundaries import Floats
 
+CACHED = 600  # looks times thresholds whose bets fit the processor's cache
 TILTS = np.geomspace(0.05, 8.0, 48)
+RUNGS = tuple(i / 100 for i in range(1, 51))  # the default ladder of a registration
 
 
 def tilted(lam: ArrayLike, r: float) -> Floats:
@@ -38,6 +56,9 @@ def tilted_bets(r: float) -> Floats:
     return tilted(TILTS, r)
 
 
+# ---------------------------------------------------------------- bounds
+
+
 def contrast_upper(evidence: Evidence, aim: Aim, theta: Floats) -> Floats:
     """dbar per look and threshold, at most zero exactly when the wealth at the target has reached its line."""
     m = evidence.thresholds
@@ -55,14 +76,59 @@ def acceptance_lower(evidence: Evidence, aim: Aim) -> Floats:
         evidence.accepted, evidence.V_A, column(evidence.records)[..., None], eta=column(evidence.eta),
         bets=betting.centres(aim.min_acceptance), alpha_a=aim.acceptance_budget, w=np.full(m, 1.0 / m),
     )  # fmt: skip
-    return np.maximum.accumulate(a[..., ::-1], axis=-1)[..., ::-1]
+    return np.asarray(downwards(np.maximum, a), dtype=np.float64)
 
 
 def by_trial(bound: Callable[[Evidence], Floats], evidence: Evidence) -> Floats:
-    """The bound, one trial at a time: the work then stays in the processor's cache."""
-    leading = evidence.accepted.shape[:-2]
-    found = [bound(evidence.at(trial)) for trial in np.ndindex(leading)]
-    return np.stack(found).reshape(evidence.accepted.shape)
+    """The bound, a few trials at a time: the work then stays in the processor's cache."""
+    shape = evidence.accepted.shape
+    if len(shape) != 3:
+        return np.stack([bound(evidence.at(trial)) for trial in np.ndindex(shape[:-2])]).reshape(shape)
+    size = max(1, CACHED // (shape[1] * shape[2]))
+    return np.concatenate([bound(evidence.at(slice(i, i + size))) for i in range(0, shape[0], size)])
+
+
+def downwards(join: np.ufunc, x: Any) -> Any:
+    """Each threshold's value joined with those of the thresholds above it."""
+    return join.accumulate(x[..., ::-1], axis=-1)[..., ::-1]
+
+
+def kept(shown: Bools, evidence: Evidence) -> Bools:
+    """With declared weights, what an earlier look showed stays shown."""
+    return np.logical_or.accumulate(shown, axis=-2) if evidence.declared else shown
+
+
+# ---------------------------------------------------------------- without solving for the bounds
+
+
+def line(evidence: Evidence, budget: float) -> float:
+    """log 1/(budget w_j), the weights being equal."""
+    return float(np.log(evidence.thresholds / budget))
+
+
+def excludes(evidence: Evidence, aim: Aim, theta: Floats, d: ArrayLike) -> Bools:
+    """Whether the contrast bound of a look alone is at most d."""
+    rungs = betting.Ladder(np.array([aim.target_risk]), theta[None], np.full(theta.size, 1.0 / theta.size))
+    return betting.wealth_reaches(
+        evidence.unsupported, evidence.supported, evidence.noise, column(evidence.records),
+        eta=column(evidence.eta) - np.asarray(d), rungs=rungs, line=line(evidence, aim.risk_budget),
+    )[..., 0]  # fmt: skip
+
+
+def accepts(evidence: Evidence, aim: Aim, a: ArrayLike) -> Bools:
+    """Whether the acceptance bound of a look alone is at least a."""
+    return betting.acceptance_reaches(
+        evidence.accepted, evidence.V_A, column(evidence.records), a=column(evidence.eta) + np.asarray(a),
+        bets=betting.centres(aim.min_acceptance), line=line(evidence, aim.acceptance_budget),
+    )  # fmt: skip
+
+
+def enough(evidence: Evidence, aim: Aim) -> Bools:
+    """Whether acceptance is shown to reach its floor."""
+    return kept(downwards(np.logical_or, accepts(evidence, aim, aim.min_acceptance)), evidence)
+
+
+# ---------------------------------------------------------------- one target
 
 
 def rule(bets: Callable[[float], Floats]) -> Rule:
@@ -79,10 +145,104 @@ def rule(bets: Callable[[float], Floats]) -> Rule:
     return judge
 
 
-METHODS = tuple(
+def last(bets: Callable[[float], Floats]) -> Rule:
+    """The last look of that rule: of earlier looks, only those whose bounds are better are solved."""
+
+    def judge(evidence: Evidence, aim: Aim) -> Verdict:
+        theta, end = bets(aim.target_risk), evidence.at((slice(None), slice(-1, None)))
+        d, a = contrast_upper(end, aim, theta), acceptance_lower(end, aim)
+        if evidence.declared and evidence.accepted.shape[1] > 1:
+            before = evidence.at((slice(None), slice(None, -1)))
+            better = (excludes(before, aim, theta, d) | accepts(before, aim, a)).any(axis=-1)
+            trial, look = np.nonzero(better)
+            rows = before.at((trial, look))
+            np.minimum.at(d[:, 0], trial, contrast_upper(rows, aim, theta))
+            np.maximum.at(a[:, 0], trial, acceptance_lower(rows, aim))
+        return from_contrast(d, a, aim)
+
+    return judge
+
+
+def quick(bets: Callable[[float], Floats]) -> Quick:
+    """Wealth at the target decides, and wealth at the true contrast and acceptance tells whether the bounds miss."""
+
+    def screen(evidence: Evidence, aim: Aim, facts: Facts) -> Screen:
+        theta, d = bets(aim.target_risk), facts.contrast(aim.target_risk)
+        certified = kept(excludes(evidence, aim, theta, 0.0), evidence) & enough(evidence, aim)
+        missed = excludes(evidence, aim, theta, d - TOLERANCE) | accepts(evidence, aim, facts.acceptance + TOLERANCE)
+        return Screen(certified, np.asarray(kept(missed, evidence).any(axis=-1)))
+
+    return screen
+
+
+# ---------------------------------------------------------------- every target at once
+
+
+def ladder_of(aim: Aim) -> betting.Ladder:
+    """The default ladder, with the target on it."""
+    return betting.ladder(sorted({*RUNGS, aim.target_risk}))
+
+
+def rejections(evidence: Evidence, aim: Aim, rungs: betting.Ladder) -> Bools:
+    """Which rungs are rejected: (..., T, m, G)."""
+    found = betting.wealth_reaches(
+        evidence.unsupported, evidence.supported, evidence.noise, column(evidence.records), eta=column(evidence.eta),
+        rungs=rungs, line=line(evidence, aim.risk_budget),
+    )  # fmt: skip
+    return np.logical_or.accumulate(found, axis=-3) if evidence.declared else found
+
+
+def judge_ladder(evidence: Evidence, aim: Aim) -> Verdict:
+    """The certificate as shipped: risk at most the smallest rung from which upwards all are rejected.
+
+    Unlike in a registration, the refusal budget belongs to acceptance here: no release is refused.
+    """
+    rungs = ladder_of(aim)
+    risk = by_trial(lambda each: betting.risk_upper(rejections(each, aim, rungs), rungs.r), evidence)
+    a = by_trial(lambda each: acceptance_lower(each, aim), evidence)
+    a = np.maximum.accumulate(a, axis=-2) if evidence.declared else a
+    return verdict((risk <= aim.target_risk) & (a >= aim.min_acceptance), risk=risk, acceptance=a)
+
+
+def screen_ladder(evidence: Evidence, aim: Aim, facts: Facts) -> Screen:
+    """A claim is checked from its lowest rung on: higher rungs only where that one is rejected.
+
+    The bound misses the risk exactly when the largest rung below it, and every one above that, is rejected.
+    """
+    rungs = ladder_of(aim)
+    target = np.searchsorted(rungs.r, aim.target_risk)
+    below = np.searchsorted(rungs.r, np.broadcast_to(facts.risk, evidence.accepted.shape) - TOLERANCE) - 1
+    certified = claims(evidence, aim, rungs, np.full(evidence.accepted.shape, target)) & enough(evidence, aim)
+    wrong = claims(evidence, aim, rungs, below)
+    missed = wrong | kept(accepts(evidence, aim, facts.acceptance + TOLERANCE), evidence)
+    return Screen(certified, np.asarray(missed.any(axis=-1)))
+
+
+def claims(evidence: Evidence, aim: Aim, rungs: betting.Ladder, lowest: NDArray[np.int64]) -> Bools:
+    """Whether the rung `lowest` (..., T, m) and every rung above it are rejected by each look; -1 claims nothing."""
+    shown = np.zeros(evidence.accepted.shape, dtype=np.bool_)
+    for rung in np.unique(lowest[lowest >= 0]):
+        here = lowest == rung
+        first = rejections(
+            evidence, aim, betting.Ladder(rungs.r[rung : rung + 1], rungs.theta[rung : rung + 1], rungs.p)
+        )
+        for trial in zip(*np.nonzero((first[..., 0] & here).any(axis=(-2, -1))), strict=True):
+            above = betting.Ladder(rungs.r[rung:], rungs.theta[rung:], rungs.p)
+            shown[trial] |= here[trial] & rejections(evidence.at(trial), aim, above).all(axis=-1)
+    return shown
+
+
+METHODS = (
+    *(
+        Method(
+            name, rule(bets), "own", ("predictable recruitment", "declared shift"),
+            private=True, anytime=True, stops="at any look", source="docs/theory.md, (iv)",
+            quick=quick(bets), last=last(bets),
+        )
+        for name, bets in {"betting": default_bets, "betting-tilted": tilted_bets}.items()
+    ),
     Method(
-        name, rule(bets), "own", ("predictable recruitment", "declared shift"),
-        private=True, anytime=True, stops="at any look", source="docs/theory.md, (iv)",
-    )
-    for name, bets in {"betting": default_bets, "betting-tilted": tilted_bets}.items()
+        "betting-ladder", judge_ladder, "own", ("predictable recruitment", "declared shift"),
+        private=True, anytime=True, stops="at any look", source="docs/theory.md, (iv) Ladder", quick=screen_ladder,
+    ),
 )  # fmt: skip

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedsrc.comparators import anytime_crc, betting, contrast, csa, fixed_time, ltt, variance_adaptive, yu_liu
-from fedsrc.comparators.setting import Aim, Evidence, Method, Verdict
+from fedsrc.comparators.setting import Aim, Evidence, Facts, Method, Screen, Verdict
 from fedsrc.maths.betting import Covariance
 
 Change = Callable[[Evidence], Evidence]
@@ -63,7 +63,21 @@ def broken(method: Method, name: str, change: Change) -> Method:
     def judge(evidence: Evidence, aim: Aim) -> Verdict:
         return method.rule(change(evidence), aim)
 
-    return replace(method, name=name, rule=judge, role="control", private=False, anytime=False, proved=False)
+    def screen(evidence: Evidence, aim: Aim, facts: Facts) -> Screen:
+        return method.screen(change(evidence), aim, facts)
+
+    return replace(
+        method,
+        name=name,
+        rule=judge,
+        role="control",
+        private=False,
+        anytime=False,
+        proved=False,
+        misled=True,
+        quick=screen,
+        last=None,
+    )
 
 
 def naive(method: Method) -> Method:

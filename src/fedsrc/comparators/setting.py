@@ -18,6 +18,7 @@ from fedsrc.maths.betting import Covariance
 from fedsrc.maths.boundaries import Floats
 
 Bools = NDArray[np.bool_]
+TOLERANCE = 1e-9  # of comparisons with enumerated facts
 
 Provenance = Literal["paper", "code", "second-hand", "textbook", "reconstruction", "own"]
 Role = Literal["reference", "certificate", "heuristic", "control"]
@@ -216,7 +217,37 @@ def column(x: Floats) -> Any:
     return np.asarray(x)[..., None]
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What is true of the mixture spoken of: acceptance and risk per threshold, broadcast against (..., T, m)."""
+
+    acceptance: Floats
+    risk: Floats
+
+    def contrast(self, target_risk: float) -> Floats:
+        """d = a (R - r)."""
+        return self.acceptance * (self.risk - target_risk)
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Against the facts: what is certified (..., T, m), and whether some bound at a look misses its fact (..., T)."""
+
+    certified: Bools
+    missed: Bools
+
+
+def screened(found: Verdict, aim: Aim, facts: Facts, *, floor: bool = True) -> Screen:
+    """A certificate whose risk (or acceptance, with a floor) is not so, or a bound that misses its fact, is a miss."""
+    a, R = facts.acceptance, facts.risk
+    false = found.certified & ((aim.target_risk < R - TOLERANCE) | (floor & (a < aim.min_acceptance - TOLERANCE)))
+    wrong = (found.contrast_upper < facts.contrast(aim.target_risk) - TOLERANCE) | (found.risk_upper < R - TOLERANCE)
+    missed = false | wrong | (found.acceptance_lower > a + TOLERANCE)
+    return Screen(found.certified, np.asarray(missed.any(axis=-1)))
+
+
 Rule = Callable[[Evidence, Aim], Verdict]
+Quick = Callable[[Evidence, Aim, Facts], Screen]
 
 
 @dataclass(frozen=True)
@@ -227,6 +258,9 @@ class Method:
     anytime     valid at every look at once, so that one may stop at the first certificate
     proved      its failure probability is proved under `assumptions`, in the form run here
     stops       when a study lets it stop; a control may stop earlier than its guarantee allows
+    misled      fed with noised sums without being made for them: a control
+    quick       the same answers as the rule's bounds give, without solving for the bounds
+    last        the rule's verdict at the last look, without solving for all earlier ones
     """
 
     name: str
@@ -239,14 +273,43 @@ class Method:
     proved: bool = True
     stops: Stops = "at the last look"
     source: str = ""
+    misled: bool = False
+    quick: Quick | None = None
+    last: Rule | None = None
+
+    @property
+    def reads(self) -> Literal["released sums", "exact sums"]:
+        """What a study gives it."""
+        return "released sums" if self.private or self.misled else "exact sums"
+
+    @property
+    def floor(self) -> bool:
+        """Whether it also shows that acceptance reaches its floor."""
+        return "no acceptance floor" not in self.assumptions
 
     def judge(self, evidence: Evidence, aim: Aim) -> Verdict:
         """The verdict; evidence that the method cannot use is refused."""
-        if evidence.noised and not self.private and self.role != "control":
+        self._check(evidence)
+        return self.rule(evidence, aim)
+
+    def conclude(self, evidence: Evidence, aim: Aim) -> Verdict:
+        """The verdict at the last look of trials (B, T, m): a verdict (B, m)."""
+        self._check(evidence)
+        found = (self.last or self.rule)(evidence, aim)
+        return Verdict(*(value[:, -1] for value in vars(found).values()))
+
+    def screen(self, evidence: Evidence, aim: Aim, facts: Facts) -> Screen:
+        """The verdict against the facts."""
+        self._check(evidence)
+        if self.quick:
+            return self.quick(evidence, aim, facts)
+        return screened(self.rule(evidence, aim), aim, facts, floor=self.floor)
+
+    def _check(self, evidence: Evidence) -> None:
+        if evidence.noised and self.reads == "exact sums":
             raise FedsrcError(f"{self.name} takes exact counts", hint="naive(method) is the control on noised sums")
         if "binary loss" in self.assumptions and not evidence.binary:
             raise FedsrcError(f"{self.name} takes binary losses")
-        return self.rule(evidence, aim)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ Shapes: masses are (..., m); leading axes are free (rounds, trials).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -82,21 +83,14 @@ def slopes(r: ArrayLike, theta: ArrayLike) -> tuple[Floats, Floats]:
     return np.log1p(-theta * (1.0 - r)), np.log1p(theta * r)
 
 
-def log_wealth(U: Floats, S: Floats, V: Covariance, N: float, *, eta: float, rungs: Ladder) -> Floats:
+def log_wealth(U: Floats, S: Floats, V: Covariance, N: ArrayLike, *, eta: ArrayLike, rungs: Ladder) -> Floats:
     """log E_{j,t}(r) for every rung: log sum_b p_b exp(L_{j,b,t} - theta_b N eta), shape (..., m, G).
 
-    L = x U + y S - var(x U + y S) / 2.
+    L = x U + y S - var(x U + y S) / 2. N and eta are scalars, or broadcast against the masses.
 
     Theory: (iv), Theorem.
     """
-    x, y = slopes(rungs.r[:, None], rungs.theta)
-    data = np.stack(np.broadcast_arrays(U, S, V.uu, V.us, V.ss), axis=-1)
-    weights = np.stack([x, y, -x * x / 2.0, -x * y, -y * y / 2.0]).reshape(5, -1)
-    constant = np.log(rungs.p) - rungs.theta * (N * eta)
-    rows = data.reshape(-1, 5)
-    blocks = [rows[i : i + BLOCK] @ weights for i in range(0, len(rows), BLOCK)]
-    log_E = np.concatenate([_logsumexp(block.reshape(-1, *x.shape) + constant) for block in blocks])
-    return log_E.reshape(*data.shape[:-1], rungs.r.size)
+    return _log_mixture(_data(U, S, V, N, eta), _weights(rungs), rungs.p)
 
 
 def rejected(log_E: Floats, *, alpha_d: float, w: Floats) -> NDArray[np.bool_]:
@@ -154,6 +148,64 @@ def a_lower(A: Floats, V_A: Floats, N: float, *, eta: float, bets: Centres, alph
     return np.maximum(0.0, a - eta)
 
 
+def wealth_reaches(
+    U: Floats, S: Floats, V: Covariance, N: ArrayLike, *, eta: ArrayLike, rungs: Ladder, line: float
+) -> NDArray[np.bool_]:
+    """log_wealth >= line, (..., m, G), summing only where the largest term leaves it open.
+
+    Theory: (iv), Theorem.
+    """
+    return _reaches(_data(U, S, V, N, eta), _weights(rungs), rungs.p, line)
+
+
+def acceptance_reaches(
+    A: Floats, V_A: Floats, N: ArrayLike, *, a: ArrayLike, bets: Centres, line: float
+) -> NDArray[np.bool_]:
+    """Whether the mixture whose root is the acceptance bound reaches its line at a: the bound is then at least a.
+
+    Theory: (iv), Acceptance.
+    """
+    x, y = np.log1p(bets.theta * (1.0 - bets.c)), np.log1p(-bets.theta * bets.c)
+    data = np.stack(np.broadcast_arrays(A, V_A, N, np.multiply(N, a)), axis=-1)
+    weights = np.stack([x - y, -((x - y) ** 2) / 2.0, y + bets.theta * bets.c, -bets.theta])
+    return _reaches(data, weights[:, None], bets.p, line)[..., 0]
+
+
+def _data(U: Floats, S: Floats, V: Covariance, N: ArrayLike, eta: ArrayLike) -> Floats:
+    return np.stack(np.broadcast_arrays(U, S, V.uu, V.us, V.ss, np.multiply(N, eta)), axis=-1)
+
+
+def _weights(rungs: Ladder) -> Floats:
+    """What each entry of `_data` adds to L_b - theta_b N eta: (6, G, B)."""
+    x, y = slopes(rungs.r[:, None], rungs.theta)
+    return np.stack([x, y, -x * x / 2.0, -x * y, -y * y / 2.0, -rungs.theta])
+
+
+def _log_mixture(data: Floats, weights: Floats, p: Floats) -> Floats:
+    """log sum_b p_b exp(data . weights_b): data (..., q), weights (q, G, B), result (..., G)."""
+    blocks = [_logsumexp(block + np.log(p)) for block in _blocks(data, weights, BLOCK)]
+    return np.concatenate(blocks).reshape(*data.shape[:-1], weights.shape[1])
+
+
+def _reaches(data: Floats, weights: Floats, p: Floats, line: float) -> NDArray[np.bool_]:
+    """log sum_b p_b exp(data . weights_b) >= line. The largest of B terms decides unless it is within log B below."""
+    found = []
+    for block in _blocks(data, weights, 16 * BLOCK):
+        terms = block + np.log(p)
+        top = terms.max(axis=-1)
+        open_ = (top < line) & (top >= line - np.log(p.size))
+        top[open_] = _logsumexp(terms[open_])
+        found.append(top >= line)
+    return np.concatenate(found).reshape(*data.shape[:-1], weights.shape[1])
+
+
+def _blocks(data: Floats, weights: Floats, size: int) -> Iterator[Floats]:
+    """data . weights, some rows at a time: (rows, G, B)."""
+    rows, flat = data.reshape(-1, data.shape[-1]), weights.reshape(data.shape[-1], -1)
+    for i in range(0, len(rows), size):
+        yield (rows[i : i + size] @ flat).reshape(-1, *weights.shape[1:])
+
+
 def _logsumexp(L: Floats) -> Floats:
     top = L.max(axis=-1, keepdims=True)
     return np.asarray(top[..., 0] + np.log(np.exp(L - top).sum(axis=-1)), dtype=np.float64)
@@ -167,9 +219,10 @@ def _root(L: Floats, slope: Floats, line: Floats) -> Floats:
     z = ((line[..., None] - L) / slope).min(axis=-1)
     for _ in range(100):
         terms = L + slope * z[..., None]
-        value = _logsumexp(terms)
-        share = np.exp(terms - value[..., None])
-        step = (value - line) / (share * slope).sum(axis=-1)
+        top = terms.max(axis=-1, keepdims=True)
+        share = np.exp(terms - top)
+        total = share.sum(axis=-1)
+        step = (top[..., 0] + np.log(total) - line) * total / (share * slope).sum(axis=-1)
         z = z - step
         if np.all(np.abs(step) <= 1e-14 * (1.0 + np.abs(z))):
             break

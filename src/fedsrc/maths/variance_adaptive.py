@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedsrc.maths.boundaries import F, Floats, G, H
 
 
-def q_bar(A: Floats, N: int, V_A: Floats, *, alpha_s: float, alpha_n: float, v0: float) -> Floats:
+def q_bar(A: Floats, N: ArrayLike, V_A: Floats, *, alpha_s: float, alpha_n: float, v0: float) -> Floats:
     """Upper bound on the accepted mass, which bounds the contrast's predictable variation.
 
     Paper: eq. (qbar).
     """
     m = A.shape[-1]
     width = H(N, c=3, m=m, alpha=alpha_s) + G(V_A, c=3, m=m, alpha=alpha_n, v0=v0)
-    return np.clip(A + width, 0.0, float(N))
+    return np.clip(A + width, 0.0, np.asarray(N, dtype=np.float64))
 
 
 def d_upper(

@@ -1,0 +1,108 @@
+"""Laws at the boundary of the null: the deployment mixture's risk is the target at every threshold.
+
+Every certificate on them is false, or at its limit: a procedure that holds its failure probability anywhere in the
+null is tried hardest here. Bins 0..m are equally likely.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsrc.audit.population import Support
+from fedsrc.errors import FedsrcError
+from fedsrc.maths.basis import Ints
+from fedsrc.maths.boundaries import Floats
+from fedsrc.registration import Registration
+
+
+@dataclass(frozen=True)
+class Laws:
+    """Per site: the law that is drawn from, and the law of deployment, no further away than the declared drift."""
+
+    calibrated: list[Support]
+    deployed: list[Support]
+
+
+def laws(registration: Registration, *, spread: float, graded: bool, drift: float) -> Laws:
+    """Sites whose risks lie `spread` from the target, so that the deployment mixture's is the target exactly."""
+    risks = site_risks(registration, spread)
+    if registration.privacy.unit == "source":
+        _no_drift(drift)
+        both = [_sources(registration, risk) for risk in risks]
+        return Laws(both, both)
+    if graded:
+        _no_drift(drift)
+        both = [_graded(registration, risk) for risk in risks]
+        return Laws(both, both)
+    deployed = [_binary(registration, risk, 0.0) for risk in risks]
+    return Laws([_binary(registration, risk, drift) for risk in risks], deployed)
+
+
+def site_risks(registration: Registration, spread: float) -> Floats:
+    """Risks whose mean under the declared weights (or equal ones) is the target: the first site's is above it.
+
+    With equal weights they alternate, and an odd site lies at the target; otherwise the others share the difference.
+    """
+    target, count = registration.claim.target_risk, len(registration.sites)
+    weights = np.asarray(registration.weights or (1.0 / count,) * count)
+    if not 0 <= target - spread <= target + spread <= 1:
+        raise FedsrcError(f"risks {spread:g} from the target {target:g} leave [0, 1]")
+    if np.allclose(weights, weights[0]):
+        signs = np.where(np.arange(count) % 2 == 0, 1.0, -1.0)
+        signs[-1] = 0.0 if count % 2 else signs[-1]
+        return target + spread * signs
+    risks = np.full(count, target - spread * weights[0] / (1.0 - weights[0]))
+    risks[0] = target + spread
+    return risks
+
+
+def _binary(registration: Registration, risk: float, drift: float) -> Support:
+    """Losses 0 and 1. Before the drift, that much of the top bin's unsupported mass is still supported: at every
+    threshold the contrast is then lower by all of the drift, the most that total variation allows."""
+    bins = len(registration.thresholds.values) + 1
+    law = np.stack([np.full(bins, (1.0 - risk) / bins), np.full(bins, risk / bins)])
+    if drift > law[1, -1]:
+        raise FedsrcError(f"a drift of {drift:g} is more than the top bin's unsupported mass {law[1, -1]:.4f}")
+    law[0, -1] += drift
+    law[1, -1] -= drift
+    grid = registration.privacy.mass_grid
+    atoms = [_atom(registration, [(b, loss * grid, grid)]) for loss in (0, 1) for b in range(bins)]
+    return Support(np.stack(atoms), law.ravel())
+
+
+def _graded(registration: Registration, risk: float) -> Support:
+    """Losses 0, 1/2 and 1 with probabilities 1 - 3r/2, r and r/2."""
+    if not 1.5 * risk <= 1:
+        raise FedsrcError(f"graded losses with mean {risk:g} need a mean of at most 2/3")
+    bins, grid = len(registration.thresholds.values) + 1, registration.privacy.mass_grid
+    losses = {0: 1.0 - 1.5 * risk, grid // 2: risk, grid: 0.5 * risk}
+    atoms = [_atom(registration, [(b, bad, grid)]) for bad in losses for b in range(bins)]
+    return Support(np.stack(atoms), np.repeat(list(losses.values()), bins) / bins)
+
+
+def _sources(registration: Registration, risk: float) -> Support:
+    """Sources whose answers fall into two halves of equal answers: in half of the sources the halves agree, in the
+    others they are independent."""
+    bins, half = len(registration.thresholds.values) + 1, registration.privacy.mass_grid // 2
+    single = [(b, bad) for bad in (0, half) for b in range(bins)]
+    law = np.concatenate([np.full(bins, (1.0 - risk) / bins), np.full(bins, risk / bins)])
+    pairs = [(i, j) for i in range(2 * bins) for j in range(2 * bins)]
+    atoms = [_atom(registration, [(*single[i], half), (*single[j], half)]) for i, j in pairs]
+    together = 0.5 * np.diag(law) + 0.5 * np.outer(law, law)
+    return Support(np.stack(atoms), together.ravel())
+
+
+def _atom(registration: Registration, answers: list[tuple[int, int, int]]) -> Ints:
+    """Masses (2, m+1) of answers given as bin, unsupported mass and whole mass, in grid units."""
+    masses = np.zeros((2, len(registration.thresholds.values) + 1), dtype=np.int64)
+    for place, bad, whole in answers:
+        masses[0, place] += whole if registration.privacy.encoding == "paired" else whole - bad
+        masses[1, place] += bad
+    return masses
+
+
+def _no_drift(drift: float) -> None:
+    if drift:
+        raise FedsrcError("drift at the boundary is for records with losses 0 and 1")

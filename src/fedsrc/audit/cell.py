@@ -1,0 +1,274 @@
+"""One setting made concrete: a registration, frozen sites to draw from, and the exact facts of the deployment.
+
+Splits and partitions are drawn once from the study's seed; trials share them. All answers to one source stay in one
+part of the split, whatever the unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from fedsrc.audit import boundary, partition
+from fedsrc.audit.population import Support, from_cells, truth, uniform
+from fedsrc.audit.shift import drifted, moved_weights, relabelled
+from fedsrc.audit.study import Binormal, Boundary, Demo, Population, Printed, Setting, Table
+from fedsrc.demo import TASKS, score_table
+from fedsrc.errors import FedsrcError
+from fedsrc.maths.boundaries import Floats
+from fedsrc.records import Positions, Records, Units, most_answers, read_records, unit_codes, units_of
+from fedsrc.register import GRADED_GRID, Choices, grid_thresholds, quantile_thresholds, register_grid
+from fedsrc.registration import Registration, Thresholds
+
+SPLIT, DEAL = 11, 12  # streams of the study's seed
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Units that choose thresholds, units that calibrate, and units held out; natural sites of the calibration."""
+
+    development: Units
+    calibration: Units
+    heldout: Units
+    site: Positions
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What trials of a setting need.
+
+    sites                    what is drawn at each site
+    acceptance, unsupported  exact shares of the deployment law at each site and threshold, (K, m)
+    heldout                  held-out answers accepted and unsupported per threshold, (2, m), or None
+    items                    whether an atom of a site is one unit, so that reuse can be counted
+    """
+
+    setting: Setting
+    registration: Registration
+    sites: tuple[Support, ...]
+    acceptance: Floats
+    unsupported: Floats
+    heldout: Floats | None
+    surrogate: bool
+    binary: bool
+    items: bool
+
+    @property
+    def weights(self) -> Floats:
+        """Declared deployment weights, or equal ones."""
+        count = len(self.sites)
+        return np.asarray(self.registration.weights or (1.0 / count,) * count)
+
+    def oracle_floor(self) -> float:
+        """The least risk of a threshold with enough acceptance: no certificate on this score goes below.
+
+        Paper: Table (halueval), Floor.
+        """
+        a, z = self.weights @ self.acceptance, self.weights @ self.unsupported
+        able = a >= self.setting.min_acceptance
+        return float((z[able] / a[able]).min()) if able.any() else float("nan")
+
+
+def build(setting: Setting, population: Population, *, seed: int, folder: Path) -> Cell:
+    """The cell of a setting; tables are looked for beside the study file."""
+    if isinstance(population, Boundary):
+        return _from_boundary(setting, population)
+    if isinstance(population, Printed):
+        return _from_printed(setting, population)
+    records = _records(population, folder)
+    parts = split(records, setting, np.random.default_rng([seed, SPLIT]))
+    indices = _dealt(parts, setting, np.random.default_rng([seed, DEAL]))
+    binary = bool(np.isin(parts.calibration.loss, (0.0, 1.0)).all())
+    answers = most_answers(records, np.ones(len(records), dtype=np.bool_)) if setting.unit == "source" else 1
+    registration = _registration(
+        setting, len(indices), values=_values(parts, setting), answers=min(answers, 10), binary=binary
+    )
+    sites = uniform(registration, [parts.calibration.take(each) for each in indices])
+    heldout = _heldout(registration, parts.heldout) if len(parts.heldout) else None
+    return _finish(
+        setting, registration, sites, heldout=heldout, surrogate=isinstance(population, Binormal), items=True
+    )
+
+
+def split(records: Records, setting: Setting, rng: np.random.Generator) -> Parts:
+    """Development, held-out and calibration units, by whole sources where the table has them."""
+    codes = unit_codes(records, "record" if records.source is None else "source")
+    order = rng.permutation(np.unique(codes))
+    first = 0 if setting.thresholds_from != "development" else _count(order.size, setting.development_share)
+    second = first + _count(order.size, setting.heldout_share)
+    rest = order[second:] if setting.size is None or setting.unit == "record" else order[second : second + setting.size]
+    pooled = replace(records, site=np.zeros_like(records.site), site_names=("all",))
+
+    def part(chosen: Positions) -> Units:
+        return units_of(pooled, "all", setting.unit, max_answers=10, keep=np.isin(codes, chosen))
+
+    calibration, rows = part(rest), np.flatnonzero(np.isin(codes, rest))
+    site = records.site[rows] if setting.unit == "record" else _source_sites(records, calibration)
+    if setting.unit == "record" and setting.size is not None:
+        chosen = np.sort(rng.permutation(len(calibration))[: setting.size])
+        calibration, site = calibration.take(chosen), site[chosen]
+    if len(calibration) == 0:
+        raise FedsrcError("no units are left to calibrate with", hint="lower development_share or heldout_share")
+    return Parts(part(order[:first]), calibration, part(order[first:second]), site)
+
+
+def _count(units: int, share: float) -> int:
+    return int(units * share)
+
+
+def _source_sites(records: Records, units: Units) -> Positions:
+    site_of = dict(zip((records.source_names[i] for i in unit_codes(records, "source")), records.site, strict=True))
+    return np.asarray([site_of[name] for name in units.ids or ()], dtype=np.int64)
+
+
+def _records(population: Table | Demo | Binormal, folder: Path) -> Records:
+    if isinstance(population, Table):
+        return read_records(folder / population.table)
+    if isinstance(population, Binormal):
+        return binormal(population)
+    task = next((name for name in TASKS if name == population.demo), None)
+    if task is None:
+        raise FedsrcError(f"there is no embedded table {population.demo!r}", hint=f"tables: {', '.join(TASKS)}")
+    frame = score_table(task)
+    if population.score not in frame.columns:
+        raise FedsrcError(f"the embedded table {task} has no score {population.score!r}")
+    codes, source = np.unique(frame["source"].to_numpy().astype(str), return_inverse=True)
+    return _as_records(
+        frame[population.score].to_numpy().astype(np.float64), frame["loss"].to_numpy().astype(np.float64),
+        source=source.astype(np.int64), source_names=tuple(codes.tolist()),
+    )  # fmt: skip
+
+
+def binormal(population: Binormal) -> Records:
+    """Scores Phi(Z + sqrt(2) Phi^-1(auc) (1 - loss)), and exactly the stated share unsupported, rounded."""
+    rng = np.random.default_rng([population.seed])
+    loss = np.zeros(population.records)
+    loss[: round(population.unsupported * population.records)] = 1.0
+    score = ndtr(rng.standard_normal(loss.size) + np.sqrt(2.0) * ndtri(population.auc) * (1.0 - loss))
+    return _as_records(score, loss)
+
+
+def _as_records(
+    score: Floats, loss: Floats, *, source: Positions | None = None, source_names: tuple[str, ...] = ()
+) -> Records:
+    site = np.zeros(score.size, dtype=np.int64)
+    return Records("", score, loss, site, ("all",), source, source_names, None)
+
+
+def _dealt(parts: Parts, setting: Setting, rng: np.random.Generator) -> list[Positions]:
+    n = len(parts.calibration)
+    if setting.partition == "natural":
+        return partition.natural(parts.site)
+    if setting.partition == "dirichlet":
+        wrong = np.maximum.reduceat(parts.calibration.loss, parts.calibration.start[:-1]) >= 0.5
+        return partition.dirichlet(wrong.astype(np.int64), setting.sites, setting.beta, rng)
+    if setting.partition == "log-normal":
+        return partition.log_normal(n, setting.sites, setting.sigma, rng)
+    return partition.iid(n, setting.sites, rng)
+
+
+def _values(parts: Parts, setting: Setting) -> tuple[float, ...]:
+    """Paper: Proposition (condthresh) for thresholds from the calibration scores: no label is looked at."""
+    if setting.thresholds_from == "grid":
+        return grid_thresholds(setting.thresholds)
+    if setting.thresholds_from == "support":
+        return quantile_thresholds(parts.calibration.score, setting.thresholds)
+    if len(parts.development) == 0:
+        raise FedsrcError("no units are set apart for the thresholds", hint="raise development_share")
+    return quantile_thresholds(parts.development.score, setting.thresholds)
+
+
+def _registration(
+    setting: Setting, sites: int, *, values: Sequence[float], answers: int = 1, binary: bool = True
+) -> Registration:
+    names = [f"site {k + 1}" for k in range(sites)]
+    weights = None
+    if setting.weights == "equal":
+        weights = dict(zip(names, moved_weights([1.0 / sites] * sites, setting.moved, 0), strict=True))
+    choices = Choices(
+        setting.target_risk, setting.epsilon, preset=setting.release, unit=setting.unit, independent=True, grid=True,
+        thresholds=len(values), min_acceptance=setting.min_acceptance, delta=setting.delta, batch=setting.batch,
+        failure_probability=setting.failure_probability, rounds=_rounds(setting, sites),
+        policy=setting.policy, weights=weights, drift=dict.fromkeys(names, setting.drift), max_answers=answers,
+        loss_grid=1 if binary else GRADED_GRID,
+    )  # fmt: skip
+    made = register_grid(choices, names)
+    equal = (1.0 / len(values),) * len(values)
+    return made.model_copy(update={"thresholds": Thresholds(values=tuple(values), weights=equal)})
+
+
+def _rounds(setting: Setting, sites: int) -> int:
+    """Recruitment asks one site a round: matched, it has as many releases as the other policies."""
+    return setting.rounds * (sites if setting.matched and setting.policy == "recruit" else 1)
+
+
+def _finish(
+    setting: Setting, registration: Registration, sites: Sequence[Support], *,
+    heldout: Floats | None, surrogate: bool, items: bool, deployed: Sequence[Support] | None = None,
+) -> Cell:  # fmt: skip
+    """Deployment drifts, labels get noisy; facts are of the deployment and of true labels."""
+    encoding = registration.privacy.encoding
+    if deployed is None:
+        drift = setting.drift
+        deployed = [drifted(site, encoding, 0, drift) for site in sites] if drift else sites
+    drawn = sites
+    if setting.label_missed or setting.label_invented:
+        drawn = [relabelled(site, encoding, setting.label_missed, setting.label_invented) for site in sites]
+    facts = [truth(registration, [site], [1.0]) for site in deployed]
+    acceptance = np.stack([each.acceptance for each in facts])
+    unsupported = acceptance * np.stack([each.risk for each in facts])
+    binary = registration.privacy.loss_grid == 1 and registration.privacy.unit == "record"
+    kept = items and drawn is sites
+    return Cell(
+        setting, registration, tuple(drawn), acceptance, unsupported, heldout, surrogate, binary, kept
+    )  # fmt: skip
+
+
+def _heldout(registration: Registration, units: Units) -> Floats:
+    """Held-out answers accepted, and their loss, per threshold."""
+    accepted = units.score[:, None] >= np.asarray(registration.thresholds.values)
+    return np.stack([accepted.sum(axis=0), units.loss @ accepted]).astype(np.float64)
+
+
+def _from_boundary(setting: Setting, population: Boundary) -> Cell:
+    _only_iid(setting)
+    unit = "source" if population.answers > 1 else "record"
+    if setting.unit != unit:
+        raise FedsrcError(f"population {population.name!r} is made of {unit}s", hint=f'set unit = "{unit}"')
+    values = grid_thresholds(setting.thresholds)
+    registration = _registration(
+        setting, setting.sites, values=values, answers=population.answers, binary=not population.graded
+    )
+    laws = boundary.laws(registration, spread=population.spread, graded=population.graded, drift=setting.drift)
+    return _finish(
+        setting, registration, laws.calibrated, heldout=None, surrogate=True, items=False, deployed=laws.deployed
+    )
+
+
+def _from_printed(setting: Setting, population: Printed) -> Cell:
+    _only_iid(setting)
+    registration = _registration(setting, setting.sites, values=grid_thresholds(len(population.acceptance)))
+    site = printed(registration, np.asarray(population.acceptance), np.asarray(population.risk))
+    return _finish(setting, registration, [site] * setting.sites, heldout=None, surrogate=True, items=False)
+
+
+def printed(registration: Registration, acceptance: Floats, risk: Floats) -> Support:
+    """The law with that acceptance and risk at every threshold; what is rejected counts as unsupported."""
+    accepted = -np.diff(acceptance, append=0.0)
+    unsupported = -np.diff(acceptance * risk, append=0.0)
+    if acceptance[0] > 1 or (unsupported < -1e-12).any() or (accepted - unsupported < -1e-12).any():
+        raise FedsrcError("no law has that acceptance and risk", hint="both masses must fall with the threshold")
+    rejected = 1.0 - acceptance[0]
+    return from_cells(
+        registration, np.append(0.0, np.maximum(0.0, accepted - unsupported)),
+        np.append(rejected, np.maximum(0.0, unsupported)),
+    )  # fmt: skip
+
+
+def _only_iid(setting: Setting) -> None:
+    if setting.partition != "iid" or setting.draw != "with replacement":
+        raise FedsrcError("a law without records has no partition and no end", hint='use partition = "iid"')

@@ -1,0 +1,218 @@
+"""From events to what methods see: exact sums, and the same sums as released, with seeded noise.
+
+A message's noise depends on the study's seed, on the block and on the mechanism, not on methods or targets.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from fedsrc.audit.cell import Cell
+from fedsrc.audit.events import Bools, Events
+from fedsrc.audit.trials import discrete_gaussian
+from fedsrc.comparators import Aim, Evidence, Facts, Sites, Unreleased, gather
+from fedsrc.maths import privacy
+from fedsrc.maths.basis import Ints
+from fedsrc.maths.boundaries import Floats
+from fedsrc.registration import Registration
+from fedsrc.release import SCALE_STEP, Mechanism, registered_mechanism
+from fedsrc.tally import Masses, masses, plausible_margins
+
+NOISE, NORMALS = 2, 4  # streams of a block's seed
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What one unit's messages cost: the zCDP of each, and all of them together as epsilon at the registered delta."""
+
+    scale: float
+    rho: float
+    total_rho: float
+    epsilon: float
+
+
+def message(cell: Cell) -> Mechanism:
+    """The mechanism of one message when each unit is in several: their zCDP adds up to the registered budget.
+
+    Paper: eq. (rho-transcript).
+    """
+    rule, queries = registered_mechanism(cell.registration), cell.setting.queries
+    if queries == 1 or rule.scale == 0:
+        return rule
+    scale = math.ceil(rule.scale * math.sqrt(queries) * SCALE_STEP) / SCALE_STEP
+    return replace(rule, scale=scale, rho=rule.sensitivity**2 / (2.0 * scale**2))
+
+
+def spent(cell: Cell) -> Spent:
+    """The accountant's output for one unit."""
+    rule, setting = message(cell), cell.registration.privacy
+    total = cell.setting.queries * rule.rho
+    epsilon = math.inf if rule.scale == 0 else privacy.epsilon_of(total, setting.delta, setting.conversion)
+    return Spent(rule.scale, rule.rho, total, epsilon)
+
+
+def aim_of(registration: Registration) -> Aim:
+    """The claim as methods take it."""
+    claim = registration.claim
+    return Aim(claim.target_risk, claim.min_acceptance, claim.failure_probability)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the server reads the messages that hold each unit.
+
+    messages    noise draws that enter
+    divided     by how much their sum is divided
+    fresh       as how many units each one is counted (more than one: a control)
+    """
+
+    messages: int
+    divided: int
+    fresh: int
+
+    @property
+    def variance(self) -> float:
+        """Noise variance of what is read, in that of one message."""
+        return self.messages / self.divided**2
+
+
+def reading_of(cell: Cell) -> Reading:
+    """The registered reading."""
+    queries = cell.setting.queries
+    if cell.setting.reading == "one":
+        return Reading(1, 1, 1)
+    return Reading(queries, 1, queries) if cell.setting.reading == "as fresh" else Reading(queries, queries, 1)
+
+
+def exact(cell: Cell, events: Events, *, seed: tuple[int, ...]) -> Evidence:
+    """Exact sums of what arrived."""
+    sums = exact_sums(cell.registration, events.masses)
+    return _gather(cell, events, sums, events.slots, 1, 1.0, seed)
+
+
+def released(cell: Cell, events: Events, *, seed: tuple[int, ...]) -> Evidence:
+    """Sums as the server reads them. Without privacy they are the exact ones."""
+    own, way = message(cell), reading_of(cell)
+    unit = (own.scale / own.grid / own.basis.unit) ** 2 * way.variance
+    scaled = way.variance * (own.scale / registered_mechanism(cell.registration).scale) ** 2 if own.scale else 0.0
+    lattice = way.fresh * own.basis.encode(events.masses) + _noise(events, own, way.messages, seed) / way.divided
+    releases = np.cumsum((events.answered | events.withheld).sum(axis=-1), axis=1)[..., None]
+    seen = _charged(cell.registration, events, masses(cell.registration, lattice, scaled * releases))
+    return _gather(cell, events, seen, events.drawn, way.fresh, unit or 1.0, seed)
+
+
+def _noise(events: Events, rule: Mechanism, messages: int, seed: tuple[int, ...]) -> Ints:
+    """Cumulative lattice noise (B, T, 2, p): so many messages for every release that arrived."""
+    trials, looks, sites = events.answered.shape
+    total = np.zeros((trials, looks, 2, rule.basis.p), dtype=np.int64)
+    if rule.scale == 0:
+        return total
+    rng = np.random.default_rng([*seed, NOISE])
+    for t, k in np.ndindex(looks, sites):
+        arrived = events.answered[:, t, k]
+        if arrived.any():
+            shape = (messages, int(arrived.sum()), 2, rule.basis.p)
+            total[arrived, t] += discrete_gaussian(rng, rule.scale, shape).sum(axis=0)
+    return np.cumsum(total, axis=1)
+
+
+def _gather(
+    cell: Cell, events: Events, seen: Masses, drawn: Ints, fresh: int, unit: float, seed: tuple[int, ...]
+) -> Evidence:
+    """Evidence per look. A look before the first record has one empty record of an unknown mixture: eta = 1."""
+    records = drawn.sum(axis=-1)
+    return gather(
+        seen.accepted, seen.unsupported, fresh * np.maximum(1, records), noise=seen.noise, unit=unit,
+        eta=np.where(records > 0, transfer(cell.registration, drawn), 1.0), binary=cell.binary,
+        declared=cell.registration.weights is not None, sites=_sites(cell, events),
+        unreleased=_unreleased(cell, events, seed),
+    )  # fmt: skip
+
+
+def _charged(registration: Registration, events: Events, seen: Masses) -> Masses:
+    """With the worst that each withheld release could have held and pass for honest; `tally.lose`, vectorised.
+
+    Theory: (iv), Dropout.
+    """
+    if not events.withheld.any():
+        return seen
+    slots = events.missing.sum(axis=-1)[..., None]
+    requests: Bools = (events.answered | events.withheld).reshape(len(events.answered), -1)
+    numbers = np.cumsum(requests, axis=1, dtype=np.int64).reshape(events.withheld.shape)
+    known = {int(n): plausible_margins(registration, int(n)) for n in np.unique(numbers[events.withheld])}
+    low_u, low_s, high = (
+        np.cumsum(_at(numbers, events.withheld, {n: vars(each)[name] for n, each in known.items()}), axis=1)
+        for name in ("low_unsupported", "low_supported", "high")
+    )
+    return Masses(
+        seen.unsupported + slots + high + low_s, seen.supported - low_s, seen.accepted - low_u - low_s, seen.noise
+    )
+
+
+def _at(numbers: Ints, withheld: Bools, known: dict[int, Floats]) -> Floats:
+    """Per trial and look, the sum of what belongs to the numbers of the requests that were withheld: (B, T, m)."""
+    table = np.zeros((int(numbers.max()) + 1, next(iter(known.values())).size))
+    for number, value in known.items():
+        table[number] = value
+    return np.asarray((table[numbers] * withheld[..., None]).sum(axis=2))
+
+
+def transfer(registration: Registration, slots: Ints) -> Floats:
+    """eta (...,) of slots (..., K).
+
+    Paper: eq. (eta).
+    """
+    share = shares(slots)
+    drift = np.asarray([site.drift for site in registration.sites])
+    weights = share if registration.weights is None else np.asarray(registration.weights)
+    return np.asarray(0.5 * np.abs(weights - share).sum(axis=-1) + (weights * drift).sum(axis=-1))
+
+
+def shares(slots: Ints) -> Floats:
+    """Each site's share of the slots (..., K); equal ones before the first."""
+    total = slots.sum(axis=-1, keepdims=True)
+    return np.asarray(np.where(total > 0, slots / np.maximum(1, total), 1.0 / slots.shape[-1]))
+
+
+def facts_of(cell: Cell, events: Events) -> Facts:
+    """Exact acceptance and risk of the mixture spoken of: the declared one, or at each look the one drawn so far."""
+    weights = shares(events.drawn) if cell.registration.weights is None else cell.weights
+    a, z = weights @ cell.acceptance, weights @ cell.unsupported
+    return Facts(np.asarray(a), np.asarray(np.divide(z, a, out=np.zeros_like(a), where=a > 0)))
+
+
+def _sites(cell: Cell, events: Events) -> Sites | None:
+    if events.by_site is None:
+        return None
+    first, second = np.moveaxis(events.by_site / cell.registration.privacy.mass_grid, -2, 0)
+    first, second = (np.cumsum(each[..., :0:-1], axis=-1)[..., ::-1] for each in (first, second))
+    accepted = first if cell.registration.privacy.encoding == "paired" else first + second
+    return Sites(accepted, second, events.slots.astype(np.float64))
+
+
+def _unreleased(cell: Cell, events: Events, seed: tuple[int, ...]) -> Unreleased:
+    """For methods with a release of their own: exact sums, and one normal per release and threshold."""
+    rule = message(cell)
+    rng, answered = np.random.default_rng([*seed, NORMALS]), events.answered.sum(axis=-1)
+    steps = rng.standard_normal((*answered.shape, rule.basis.m)) * np.sqrt(answered)[..., None]
+    sums = exact_sums(cell.registration, events.masses)
+    releases = np.cumsum(answered, axis=1).astype(np.float64)
+    return Unreleased(sums.accepted, sums.unsupported, np.cumsum(steps, axis=1), releases, rule.rho)
+
+
+def exact_sums(registration: Registration, counts: Ints) -> Masses:
+    """Suffix masses of exact counts."""
+    return masses(registration, registered_mechanism(registration).basis.encode(counts), 0.0)
+
+
+@lru_cache(maxsize=8)
+def payload_bytes(registration: Registration) -> int:
+    """Bytes of one message: two vectors of 64-bit integers.
+
+    Paper: Appendix "Metrics, communication, and artifact".
+    """
+    return 2 * registered_mechanism(registration).basis.p * 8

@@ -1,0 +1,79 @@
+"""Every look of some trials, in full: enough to recompute each certificate by hand.
+
+Trials are drawn again from the study's seed, so what is here is what the per-trial records came from.
+
+Paper: Appendix "Metrics, communication, and artifact", what is kept of every trial.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fedsrc.audit.cell import Cell, build
+from fedsrc.audit.events import Events, happen
+from fedsrc.audit.evidence import aim_of, exact, facts_of, released, spent
+from fedsrc.audit.study import Study
+from fedsrc.comparators import METHODS, Aim, Evidence, Verdict
+
+
+def looks(study: Study, tables: Path, *, trials: int) -> pl.DataFrame:
+    """One row per setting, method, trial and look, for the first trials of every setting.
+
+    Lists run over sites (slots, answered, dropped) or over thresholds (sums, variances, bounds). Sums and slots are
+    cumulative; `seed` with `trial` is the trial's address in the study.
+    """
+    parts = []
+    for index, setting in enumerate(study.settings):
+        cell = build(setting, study.by_name[setting.population], seed=study.seed, folder=tables)
+        parts.append(_setting(study, cell, index, min(trials, study.trials, study.block)))
+    return pl.concat(parts)
+
+
+def _setting(study: Study, cell: Cell, index: int, trials: int) -> pl.DataFrame:
+    seed = (study.seed, 0)
+    events = happen(cell, trials=min(study.block, study.trials), seed=seed, per_site=True)
+    seen = {"exact sums": exact(cell, events, seed=seed), "released sums": released(cell, events, seed=seed)}
+    aim, facts = aim_of(cell.registration), facts_of(cell, events)
+    shape = seen["exact sums"].accepted.shape
+    truth = {name: np.broadcast_to(value, shape) for name, value in vars(facts).items()}
+    rows = []
+    for name in study.methods:
+        evidence = seen[METHODS[name].reads].at(slice(0, trials))
+        found = METHODS[name].judge(evidence, aim)
+        for trial, look in np.ndindex(trials, shape[1]):
+            head = {"setting": index, "method": name, "seed": study.seed, "trial": trial, "look": look + 1}
+            rows.append({**head, **_schedule(cell, events, trial, look), **_sums(evidence, found, aim, trial, look)}
+                        | {f"true_{key}": value[trial, look].tolist() for key, value in truth.items()})  # fmt: skip
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def _schedule(cell: Cell, events: Events, trial: int, look: int) -> dict[str, Any]:
+    """Who took part, and what one unit's messages cost."""
+    return {
+        "slots": events.slots[trial, look].tolist(),
+        "answered": events.answered[trial, look].tolist(),
+        "dropped": events.dropped[trial, look].tolist(),
+        "noise_scale": spent(cell).scale,
+        "rho_per_message": spent(cell).rho,
+        "epsilon_per_unit": spent(cell).epsilon,
+    }
+
+
+def _sums(evidence: Evidence, found: Verdict, aim: Aim, trial: int, look: int) -> dict[str, Any]:
+    """What the method saw and said."""
+    lists = {
+        "accepted": evidence.accepted,
+        "unsupported": evidence.unsupported,
+        "noise_variance_accepted": evidence.V_A,
+        "noise_variance_contrast": evidence.V_D(aim.target_risk),
+        "contrast_upper": found.contrast_upper,
+        "risk_upper": found.risk_upper,
+        "acceptance_lower": found.acceptance_lower,
+        "certified": found.certified,
+    }
+    scalars = {"records": float(evidence.records[trial, look]), "eta": float(evidence.eta[trial, look])}
+    return scalars | {name: value[trial, look].tolist() for name, value in lists.items()}

@@ -1,0 +1,162 @@
+"""One row per trial and method: what was decided, on what evidence, and whether it is so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from fedsrc.audit.cell import Cell
+from fedsrc.audit.events import Bools, Events
+from fedsrc.audit.evidence import aim_of, exact, facts_of, payload_bytes, released
+from fedsrc.comparators import METHODS, Aim, Evidence, Method, Screen, Verdict
+from fedsrc.comparators.controls import ignore_noise
+from fedsrc.comparators.setting import TOLERANCE
+from fedsrc.maths.basis import Ints
+from fedsrc.maths.boundaries import Floats
+
+
+@dataclass(frozen=True)
+class Tuples:
+    """The certificate tuple of each trial at its last look: where it fired, or the end.
+
+    threshold         certified, or the one nearest to it (-1: the method has no bound to tell by)
+    sampling_width    contrast bound without noise, less contrast and eta; privacy_width: what noise adds
+    """
+
+    threshold: Ints
+    contrast_upper: Floats
+    risk_upper: Floats
+    acceptance_lower: Floats
+    sampling_width: Floats
+    privacy_width: Floats
+
+
+class Block:
+    """A block of trials of one setting, as methods see it. Policies that ask all sites share it."""
+
+    def __init__(self, cell: Cell, events: Events, seed: tuple[int, ...]) -> None:
+        self.cell, self.events = cell, events
+        self.evidence = {
+            "exact sums": exact(cell, events, seed=seed),
+            "released sums": released(cell, events, seed=seed),
+        }
+        self.aim, self.facts = aim_of(cell.registration), facts_of(cell, events)
+        self._screens: dict[str, Screen] = {}
+
+    def seen(self, method: Method) -> Evidence:
+        """What that method reads."""
+        return self.evidence[method.reads]
+
+    def screen(self, method: Method) -> Screen:
+        """Its verdicts against the facts, found once."""
+        if method.name not in self._screens:
+            self._screens[method.name] = method.screen(self.seen(method), self.aim, self.facts)
+        return self._screens[method.name]
+
+
+def rows(block: Block, policy: str, methods: tuple[str, ...], *, first: int) -> pl.DataFrame:
+    """All methods on one block of trials, numbered from `first`; they see the same events and the same noise."""
+    trial = pl.int_range(first, first + len(block.events.slots)).alias("trial")
+    parts = [
+        _method(METHODS[name], block, policy).with_columns(pl.lit(name).alias("method"), trial) for name in methods
+    ]
+    return pl.concat(parts)
+
+
+def _method(method: Method, block: Block, policy: str) -> pl.DataFrame:
+    screen, evidence, aim = block.screen(method), block.seen(method), block.aim
+    fires = np.asarray(screen.certified.any(axis=-1))
+    if method.stops == "at the last look" or policy == "final":
+        fires[:, :-1] = False
+    fired = np.asarray(fires.any(axis=-1))
+    look = np.where(fired, fires.argmax(axis=-1), fires.shape[-1] - 1)
+    found = tuples(method, evidence, aim, fired, look)
+    missed = screen.missed[:, -1] if method.stops == "at the last look" else screen.missed.any(axis=-1)
+    bounds = {name: value for name, value in vars(found).items() if name != "threshold"}
+    return pl.DataFrame({
+        "fired": fired, "missed": missed, **_facts(method, block, fired, look, found.threshold), **bounds,
+        **_schedule(block, evidence, look), **_heldout(block.cell, found.threshold),
+    })  # fmt: skip
+
+
+def _facts(method: Method, block: Block, fired: Bools, look: Ints, j: Ints) -> dict[str, NDArray[Any]]:
+    """What is true of the threshold at each trial's look."""
+    trial, aim, shape = np.arange(look.size), block.aim, block.seen(method).accepted.shape
+    a, R = (np.broadcast_to(x, shape)[trial, look, j] for x in (block.facts.acceptance, block.facts.risk))
+    low = method.floor & (a < aim.min_acceptance - TOLERANCE)
+    return {
+        "threshold": j,
+        "acceptance": np.where(j >= 0, a, np.nan),
+        "risk": np.where(j >= 0, R, np.nan),
+        "failed": fired & ((aim.target_risk + TOLERANCE < R) | low),
+        "at_boundary": fired & (aim.target_risk - TOLERANCE <= R),
+    }
+
+
+def _schedule(block: Block, evidence: Evidence, look: Ints) -> dict[str, NDArray[Any]]:
+    """What it took: looks, records, messages and bytes, who took part; units touched where they have an identity."""
+    trial, events, cell = np.arange(look.size), block.events, block.cell
+    releases = np.cumsum(events.answered.sum(axis=-1), axis=1)[trial, look]
+    found = {
+        "look": look + 1,
+        "records": events.records[trial, look],
+        "releases": releases,
+        "payload_bytes": releases * payload_bytes(cell.registration) * cell.setting.queries,
+        "dropped": np.cumsum(events.dropped.sum(axis=-1), axis=1)[trial, look],
+        "slots": events.slots[trial, look],
+        "eta": evidence.eta[trial, look],
+    }
+    return found | ({"touched": events.touched[trial, look]} if cell.items else {})
+
+
+def tuples(method: Method, evidence: Evidence, aim: Aim, fired: Bools, look: Ints) -> Tuples:
+    """Bounds at each trial's own look; where it fired, with what earlier looks showed."""
+    whole = [np.full(look.size, np.nan) for _ in range(5)]
+    threshold = np.full(look.size, -1, dtype=np.int64)
+    for end, stopped in sorted({(int(t), bool(f)) for t, f in zip(look, fired, strict=True)}):
+        here = np.flatnonzero((look == end) & (fired == stopped))
+        since = 0 if stopped and method.stops == "at any look" else end
+        found = method.conclude(evidence.at((here, slice(since, end + 1))), aim)
+        j = _chosen(found) if stopped else _nearest(found)
+        threshold[here] = j
+        bounds = (found.contrast_upper, found.risk_upper, found.acceptance_lower)
+        widths = _widths(method, evidence.at((here, slice(end, end + 1))), aim, j)
+        for place, value in zip(whole, (*(_take(x, j) for x in bounds), *widths), strict=True):
+            place[here] = value
+    return Tuples(threshold, *whole)
+
+
+def _chosen(found: Verdict) -> Ints:
+    """The certified threshold with the largest acceptance bound, as `comparators.selected` has it."""
+    certified, a = found.certified, found.acceptance_lower
+    order = np.where(np.isnan(a), -np.arange(a.shape[-1], dtype=np.float64), a)
+    return np.asarray(np.where(certified, order, -np.inf).argmax(axis=-1))
+
+
+def _nearest(found: Verdict) -> Ints:
+    """The threshold with the least contrast bound; -1 without one."""
+    d = found.contrast_upper
+    return np.where(np.isnan(d).all(axis=-1), -1, np.where(np.isnan(d), np.inf, d).argmin(axis=-1))
+
+
+def _take(x: Floats, j: Ints) -> Floats:
+    return np.where(j >= 0, np.take_along_axis(x, j[:, None], axis=-1)[:, 0], np.nan)
+
+
+def _widths(method: Method, here: Evidence, aim: Aim, j: Ints) -> tuple[Floats, Floats]:
+    """Paper: Appendix "Metrics and uncertainty", h_t/N_t and g_{j,t}/N_t."""
+    d = _take(method.conclude(here, aim).contrast_upper, j)
+    without = _take(method.conclude(ignore_noise(here), aim).contrast_upper, j)
+    mean = _take(here.contrast(aim.target_risk)[:, -1] / here.records, j)
+    return without - mean - here.eta[:, -1], d - without
+
+
+def _heldout(cell: Cell, j: Ints) -> dict[str, NDArray[np.float64]]:
+    if cell.heldout is None:
+        return {}
+    accepted, unsupported = (np.where(j >= 0, each[j], np.nan) for each in cell.heldout)
+    return {"heldout_accepted": accepted, "heldout_unsupported": unsupported}

@@ -1,0 +1,239 @@
+"""A study: what is audited, on which populations, in which settings, by which methods. A TOML file with a digest.
+
+name = "registered audit"
+trials = 500
+methods = ["fed-src-c", "betting"]
+
+[[populations]]
+name = "C1"
+table = "c1.parquet"
+
+[setting]               # one value each; what is not said has the default below
+target_risk = 0.2
+
+[sweep]                 # lists; every combination is run
+epsilon = [inf, 4.0, 1.0]
+policy = ["final", "first", "recruit"]
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from fedsrc.canonical import digest
+from fedsrc.comparators import METHODS, NATIVE
+from fedsrc.errors import FedsrcError
+from fedsrc.files import read_text
+from fedsrc.registration import Frozen, Name, Numbers, Probability, Text, describe
+
+MAX_BYTES = 1_000_000
+MAX_SETTINGS = 10_000
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Table(Frozen):
+    """Real records: a table with score and loss, optionally site and source, beside the study file."""
+
+    name: Name
+    table: Text
+    about: Text = ""
+
+
+class Demo(Frozen):
+    """Real records: an embedded table of scores."""
+
+    name: Name
+    demo: Text
+    score: Text = "score"
+    about: Text = ""
+
+
+class Binormal(Frozen):
+    """A surrogate: normal scores, shifted by the AUC, with that many records and that share unsupported."""
+
+    name: Name
+    records: int = Field(ge=2, le=10_000_000)
+    unsupported: Probability
+    auc: Annotated[float, Field(ge=0.5, lt=1)]
+    seed: int = Field(0, ge=0)
+    about: Text
+
+
+class Printed(Frozen):
+    """A surrogate: a law with that acceptance and risk at every threshold, the lowest threshold first."""
+
+    name: Name
+    acceptance: Numbers
+    risk: Numbers
+    about: Text
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(self.acceptance) != len(self.risk) or not self.acceptance:
+            raise ValueError("give one acceptance and one risk per threshold")
+        return self
+
+
+class Boundary(Frozen):
+    """A null: at every threshold the deployment mixture's risk is the target exactly, so every certificate is false.
+
+    spread     how far the sites' risks lie from the target, alternately above and below
+    answers    answers per source, in two halves of equal answers; 1: records
+    graded     losses 0, 1/2 and 1 in place of 0 and 1
+    """
+
+    name: Name
+    boundary: Literal[True]
+    spread: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
+    answers: Literal[1, 2, 4, 6] = 1
+    graded: bool = False
+    about: Text = ""
+
+
+Population = Table | Demo | Binormal | Printed | Boundary
+
+
+class Setting(Frozen):
+    """One cell of a study. Defaults are the paper's.
+
+    thresholds_from   "development": quantiles of a share of the units, which then leave; "support": quantiles of the
+                      calibration scores themselves, labels unseen, and the guarantee is then conditional on that
+                      support (Paper: Proposition (condthresh)); "grid": a public grid
+    weights           "equal": declared, each site alike; "as calibrated": the mixture that was drawn
+    moved             share of declared weight moved onto the first site, while participation stays equal
+    drift             declared drift of every site; its deployment law really moves, by the paper's coupling
+    size              calibration units, all sites together; the rest of the table is not used
+    heldout_share     share of units that neither choose thresholds nor calibrate: risk there is reported apart
+    matched           recruitment gets as many releases, and so as many records and bytes, as the other policies
+    dropout           share of requests without an answer, decided before any record is looked at
+    withheld          share of releases withheld because of what they hold, and charged
+    queries           messages that hold each unit; together they cost epsilon
+    reading           which of them the server uses: their mean, one alone, or (a control) each as if it were fresh
+    label_missed      chance that an unsupported unit is labelled supported; label_invented: the reverse
+    """
+
+    population: Name
+    target_risk: Probability = 0.2
+    min_acceptance: Probability = 0.05
+    failure_probability: Probability = 0.05
+    epsilon: float = Field(math.inf, gt=0, allow_inf_nan=True)
+    delta: Probability = 1e-6
+    release: Literal["paper", "default"] = "paper"
+    unit: Literal["record", "source"] = "record"
+    draw: Literal["with replacement", "once"] = "with replacement"
+    thresholds: int = Field(20, ge=1, le=1000)
+    thresholds_from: Literal["development", "support", "grid"] = "development"
+    development_share: Probability = 0.2
+    heldout_share: Share = 0.0
+    partition: Literal["iid", "natural", "dirichlet", "log-normal"] = "iid"
+    beta: float = Field(1.0, gt=0)
+    sigma: float = Field(1.0, ge=0)
+    sites: int = Field(5, ge=1, le=1000)
+    size: int | None = Field(None, ge=1)
+    weights: Literal["equal", "as calibrated"] = "equal"
+    moved: Share = 0.0
+    drift: Share = 0.0
+    policy: Literal["final", "first", "recruit"] = "first"
+    matched: bool = False
+    batch: int = Field(200, ge=1, le=10_000_000)
+    rounds: int = Field(30, ge=1, le=100_000)
+    dropout: Share = 0.0
+    withheld: Share = 0.0
+    queries: int = Field(1, ge=1, le=100)
+    reading: Literal["mean", "one", "as fresh"] = "mean"
+    label_missed: Share = 0.0
+    label_invented: Share = 0.0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.moved and self.weights != "equal":
+            raise ValueError("moved weight needs declared weights: weights = 'equal'")
+        if self.dropout and self.withheld:
+            raise ValueError("give dropout or withheld, not both")
+        if self.withheld and self.release != "default":
+            raise ValueError("only the default release has a refusal budget to charge withheld releases with")
+        if math.isinf(self.epsilon) and self.queries > 1:
+            raise ValueError("without privacy one message says all: queries = 1")
+        return self
+
+
+class Study(Frozen):
+    """A complete study."""
+
+    format: Literal[1] = 1
+    name: Name
+    about: Text = ""
+    seed: int = Field(0, ge=0, lt=1 << 63)
+    trials: int = Field(ge=1, le=10_000_000)
+    block: int = Field(100, ge=1, le=10_000)
+    methods: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)]
+    populations: Annotated[tuple[Population, ...], Field(strict=False, min_length=1)]
+    setting: dict[str, Any] = Field(default_factory=dict)
+    sweep: dict[str, Annotated[tuple[Any, ...], Field(strict=False, min_length=1)]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        unknown = [name for name in self.methods if name not in METHODS]
+        if unknown:
+            native = " (it has a guarantee of its own kind: see NATIVE)" if unknown[0] in NATIVE else ""
+            raise ValueError(f"there is no method {unknown[0]!r}{native}; methods: {', '.join(METHODS)}")
+        if len(set(self.methods)) != len(self.methods):
+            raise ValueError("a method is named twice")
+        if len(set(self.by_name)) != len(self.populations):
+            raise ValueError("population names must differ")
+        if both := set(self.setting) & set(self.sweep):
+            raise ValueError(f"{min(both)} is in [setting] and in [sweep]")
+        missing = [each.population for each in self.settings if each.population not in self.by_name]
+        if missing:
+            raise ValueError(f"there is no population {missing[0]!r}")
+        return self
+
+    @cached_property
+    def by_name(self) -> dict[str, Population]:
+        return {population.name: population for population in self.populations}
+
+    @cached_property
+    def settings(self) -> tuple[Setting, ...]:
+        """Every combination of the sweep, the last key fastest; without a population, each one named."""
+        axes = dict(self.sweep)
+        if "population" not in {*axes, *self.setting}:
+            axes = {"population": tuple(self.by_name), **axes}
+        if math.prod(len(values) for values in axes.values()) > MAX_SETTINGS:
+            raise ValueError(f"the sweep has more than {MAX_SETTINGS:,} settings")
+        return tuple(
+            Setting.model_validate({**self.setting, **dict(zip(axes, values, strict=True))})
+            for values in product(*axes.values())
+        )
+
+    @property
+    def varied(self) -> tuple[str, ...]:
+        """What differs between settings, in the order of the sweep."""
+        named = ("population",) if len(self.populations) > 1 and "population" not in self.sweep else ()
+        return (*named, *(key for key, values in self.sweep.items() if len(values) > 1))
+
+    @cached_property
+    def digest(self) -> str:
+        return digest(self.model_dump())
+
+    @classmethod
+    def from_toml(cls, text: str, *, where: str = "study") -> Study:
+        try:
+            study = cls.model_validate(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise FedsrcError(f"not a TOML file: {error}", where=where) from error
+        except ValidationError as error:
+            raise FedsrcError(describe(error), where=where, hint="docs/audit.md lists what a study holds") from error
+        except (RecursionError, ValueError) as error:
+            raise FedsrcError(f"cannot be read: {error}", where=where) from error
+        return study
+
+    @classmethod
+    def read(cls, path: Path) -> Study:
+        return cls.from_toml(read_text(path, MAX_BYTES), where=str(path))
