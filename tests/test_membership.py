@@ -7,7 +7,7 @@ what an audit promises. A broken release that is missed, or an attack on real re
 Mutants killed in releases: noise missing, scale halved, variance halved, noise on one vector only (either one), the
 same noise in every release, a unit counted twice. In the audit: wrong sign of the evidence, |e|^2 / 2 lost, scale and
 variance confused, right and wrong guesses swapped, limits taken from above, a limit at twice or half its failure
-probability, delta dropped or doubled, the divergence at the wrong order or of the wrong law.
+probability, no union over attacks, delta dropped or doubled, the divergence at the wrong order or of the wrong law.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy.optimize import brentq
 from scipy.special import logsumexp, ndtr
 from scipy.stats import binom
 
@@ -238,6 +239,24 @@ def test_the_bounds_fail_as_rarely_as_they_say_and_not_much_more_rarely() -> Non
     mass = binom.pmf(range(n + 1), n, c)
     for failed in ([b.epsilon > eps for b in found], [b.rho > membership.rho_bound(c, 1.0) for b in found]):
         assert alarm / 4 < mass[failed].sum() <= alarm / 2  # the other half belongs to g
+
+
+def test_limits_are_where_the_exact_tail_is_half_the_failure_probability() -> None:
+    n, made, right, delta, alarm = 500, 200, 150, 0.01, 1e-3
+    c = brentq(lambda p: binom.sf(right - 1, made, p) - alarm / 2, 0.01, right / made)
+    g = brentq(lambda p: binom.sf(made - 1, n, p) - alarm / 2, 0.01, made / n)
+    found = membership.bounds(Guesses(n, made, right), delta, alarm)
+    assert found.epsilon == pytest.approx(membership.epsilon_bound(c, g, delta), rel=1e-6)
+    assert found.rho == pytest.approx(membership.rho_bound(c, g), rel=1e-6)
+
+
+def test_every_attack_pays_its_share_of_the_failure_probability() -> None:
+    """Evidence of two values, so that the best attack is known: it speaks always and is right 800 times in 1,000."""
+    coins = np.arange(1000) % 2 == 0
+    seen = np.where(coins ^ (np.arange(1000) % 10 < 2), 0.1, -0.1)
+    found = membership.audit(seen, coins, 1e-6, 0.01)
+    expected = Guesses(1000, 1000, 800)
+    assert found == Audit(membership.bounds(expected, 1e-6, 0.01 / (3 * 18)), expected, expected)
 
 
 def test_guesses_are_counted_against_the_coins() -> None:

@@ -177,6 +177,7 @@ class Study(Frozen):
     populations: Annotated[tuple[Population, ...], Field(strict=False, min_length=1)]
     setting: dict[str, Any] = Field(default_factory=dict)
     sweep: dict[str, Annotated[tuple[Any, ...], Field(strict=False, min_length=1)]] = Field(default_factory=dict)
+    cases: Annotated[tuple[dict[str, Any], ...], Field(strict=False)] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -188,8 +189,9 @@ class Study(Frozen):
             raise ValueError("a method is named twice")
         if len(set(self.by_name)) != len(self.populations):
             raise ValueError("population names must differ")
-        if both := set(self.setting) & set(self.sweep):
-            raise ValueError(f"{min(both)} is in [setting] and in [sweep]")
+        named = {key for case in self.cases for key in case}
+        if both := set(self.sweep) & {*self.setting, *named}:
+            raise ValueError(f"{min(both)} is in [sweep] and elsewhere too")
         missing = [each.population for each in self.settings if each.population not in self.by_name]
         if missing:
             raise ValueError(f"there is no population {missing[0]!r}")
@@ -201,22 +203,31 @@ class Study(Frozen):
 
     @cached_property
     def settings(self) -> tuple[Setting, ...]:
-        """Every combination of the sweep, the last key fastest; without a population, each one named."""
-        axes = dict(self.sweep)
-        if "population" not in {*axes, *self.setting}:
+        """Every case with every combination of the sweep, the last key fastest; each population, where none is said."""
+        axes, cases = dict(self.sweep), self.cases or ({},)
+        if not any("population" in each for each in (axes, self.setting, *cases)):
             axes = {"population": tuple(self.by_name), **axes}
-        if math.prod(len(values) for values in axes.values()) > MAX_SETTINGS:
-            raise ValueError(f"the sweep has more than {MAX_SETTINGS:,} settings")
+        if len(cases) * math.prod(len(values) for values in axes.values()) > MAX_SETTINGS:
+            raise ValueError(f"there are more than {MAX_SETTINGS:,} settings")
         return tuple(
-            Setting.model_validate({**self.setting, **dict(zip(axes, values, strict=True))})
+            Setting.model_validate({**self.setting, **case, **dict(zip(axes, values, strict=True))})
+            for case in cases
             for values in product(*axes.values())
         )
 
     @property
     def varied(self) -> tuple[str, ...]:
-        """What differs between settings, in the order of the sweep."""
-        named = ("population",) if len(self.populations) > 1 and "population" not in self.sweep else ()
-        return (*named, *(key for key, values in self.sweep.items() if len(values) > 1))
+        """What tells settings apart: population, then the sweep, then as much of the cases as is needed."""
+        keys = [key for key in dict.fromkeys(["population", *self.sweep]) if self._values(key) > 1]
+        others = [key for key in dict.fromkeys(key for case in self.cases for key in case) if self._values(key) > 1]
+        for key in others:
+            if len({tuple(getattr(each, name) for name in keys) for each in self.settings}) == len(self.settings):
+                break
+            keys += [key] if key not in keys else []
+        return tuple(keys)
+
+    def _values(self, key: str) -> int:
+        return len({getattr(setting, key) for setting in self.settings})
 
     @cached_property
     def digest(self) -> str:
