@@ -285,7 +285,8 @@ def test_policies_share_events_and_differ_in_when_they_decide(ran: Path) -> None
 
 
 def test_the_table_recomputes_from_the_records(ran: Path) -> None:
-    study, table = summarise(ran / "out", ran)
+    study, tables = summarise(ran / "out", ran)
+    table = tables.methods
     _, frame = engine.read_trials(ran / "out")
     assert table.height == len(study.settings) * len(study.methods)
     for each in table.iter_rows(named=True):

@@ -46,12 +46,16 @@ def audit_command(
         done = engine.run_study(
             study, folder, tables=tables, jobs=jobs, backend=cast("engine.Backend", backend), progress=progress
         )
-    found, table = summarise(folder, tables)
-    write_summary(folder, found, table)
+    found, made = summarise(folder, tables)
+    write_summary(folder, found, made)
     if looks:
         all_looks(done, tables, trials=looks).write_parquet(folder / "looks.parquet")
     say(f"Records, summary.csv, summary.md and manifest.json are in {folder}.")
-    click.echo(json.dumps(_json(table.to_dicts())) if output == "json" else (folder / "summary.md").read_text().strip())
+    click.echo(
+        json.dumps(_json([*made.methods.to_dicts(), *made.native.to_dicts()]))
+        if output == "json"
+        else (folder / "summary.md").read_text().strip()
+    )
 
 
 def _json(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

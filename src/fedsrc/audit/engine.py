@@ -15,7 +15,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,7 +29,7 @@ from joblib import Parallel, delayed, parallel_config
 
 from fedsrc.audit.cell import Cell, build
 from fedsrc.audit.events import happen
-from fedsrc.audit.outcomes import Block, rows
+from fedsrc.audit.outcomes import Block, native_rows, rows
 from fedsrc.audit.study import Boundary, Setting, Study, Table
 from fedsrc.canonical import file_digest
 from fedsrc.comparators import METHODS
@@ -37,8 +37,9 @@ from fedsrc.errors import FedsrcError
 from fedsrc.files import read_text, unwritable, write_whole
 
 SHARED = ("epsilon", "failure_probability", "min_acceptance", "queries", "reading", "delta")  # events do not see these
-PER_SITE = ("local-only", "federated-")
+PER_SITE = ("local-only", "federated-")  # methods that read sums per site; native ones do too
 Backend = Literal["processes", "ray", "dask", "given"]
+WAVE = 256
 LIBRARIES = ("fedsrc", "numpy", "scipy", "polars", "joblib")
 
 
@@ -102,7 +103,7 @@ def run_task(text: str, folder: str, task: Task) -> Done:
     start = time.perf_counter()
     study = _study(text)
     seed, methods = (study.seed, task.block), study.methods
-    per_site = any(name.startswith(PER_SITE) for name in methods)
+    per_site = bool(study.native) or any(name.startswith(PER_SITE) for name in methods)
     cells = [_cell(text, folder, index) for index in task.settings]
     events = happen(cells[0], trials=task.trials, seed=seed, per_site=per_site)
     blocks: dict[str, Block] = {}
@@ -111,8 +112,10 @@ def run_task(text: str, folder: str, task: Task) -> Done:
         key = cell.setting.model_dump_json(exclude={"policy"})
         if key not in blocks:
             blocks = {key: Block(cell, events, seed)}  # one at a time: neighbours differ in policy alone
-        found = rows(blocks[key], cell.setting.policy, methods, first=task.first)
-        frames.append(found.with_columns(pl.lit(index).alias("setting")))
+        found = [rows(blocks[key], cell.setting.policy, methods, first=task.first)]
+        if study.native:
+            found.append(native_rows(blocks[key], study.native, first=task.first))
+        frames += [each.with_columns(pl.lit(index).alias("setting")) for each in found]
     buffer = io.BytesIO()
     pl.concat(frames, how="diagonal").write_parquet(buffer, compression="zstd")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
@@ -150,15 +153,24 @@ def run_study(
     todo = [task for task in tasks(study) if not (blocks / task.file).exists()]
     planned = len(tasks(study))
     started, seconds, peak, done = time.perf_counter(), 0.0, 0, planned - len(todo)
-    calls = (delayed(run_task)(text, str(tables), task) for task in todo)
+    calls = [delayed(run_task)(text, str(tables), task) for task in todo]
     with on(backend):
-        for each in Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)(calls):
+        for each in _finished(calls, jobs, backend):
             write_whole(blocks / each.task.file, each.data)
             seconds, peak, done = seconds + each.seconds, max(peak, each.peak_bytes), done + 1
             if progress is not None:
                 progress(Progress(done, planned, each.task.trials * len(each.task.settings)))
     _write_manifest(folder, study, tables, Cost(time.perf_counter() - started, seconds, peak, len(todo)))
     return study
+
+
+def _finished(calls: list[Any], jobs: int, backend: Backend) -> Iterator[Done]:
+    """Blocks as they finish. Ray's backend hands results over in lists only: a wave at a time."""
+    if backend != "ray":
+        yield from Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)(calls)
+        return
+    for start in range(0, len(calls), WAVE):
+        yield from Parallel(n_jobs=jobs, batch_size=1)(calls[start : start + WAVE])
 
 
 def on(backend: Backend) -> AbstractContextManager[Any]:
@@ -259,7 +271,7 @@ def _about(name: str) -> dict[str, Any]:
 
 
 def read_trials(folder: Path) -> tuple[Study, pl.DataFrame]:
-    """The study in a folder and all its per-trial records."""
+    """The study in a folder and all its per-trial records, those of native methods too."""
     path = folder / "study.toml"
     if not path.is_file():
         raise FedsrcError("this folder holds no study", where=str(folder), hint="run `fedsrc audit STUDY.toml` first")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedsrc.audit.cell import Cell
 from fedsrc.audit.events import Bools, Events
 from fedsrc.audit.evidence import aim_of, exact, facts_of, payload_bytes, released
-from fedsrc.comparators import METHODS, Aim, Evidence, Method, Screen, Verdict
+from fedsrc.comparators import METHODS, NATIVE, Aim, Evidence, Method, Screen, Verdict, local_only
 from fedsrc.comparators.controls import ignore_noise
 from fedsrc.comparators.setting import TOLERANCE
 from fedsrc.maths.basis import Ints
@@ -64,6 +64,24 @@ def rows(block: Block, policy: str, methods: tuple[str, ...], *, first: int) -> 
     parts = [
         _method(METHODS[name], block, policy).with_columns(pl.lit(name).alias("method"), trial) for name in methods
     ]
+    return pl.concat(parts, how="diagonal")
+
+
+def native_rows(block: Block, names: tuple[str, ...], *, first: int) -> pl.DataFrame:
+    """Native methods at the last look: what they promise, and what is true of the threshold they choose."""
+    end = block.evidence["exact sums"].at((slice(None), slice(-1, None)))
+    a, R = (np.broadcast_to(x, end.accepted.shape)[:, -1] for x in (block.facts.acceptance, block.facts.risk))
+    accepted, wrong = (np.pad(x, ((0, 0), (0, 1))) for x in (a, a * R))  # threshold m accepts nothing
+    parts = []
+    for name in names:
+        found = NATIVE[name].report(end, block.aim)
+        j = found.threshold[:, -1:]
+        parts.append(pl.DataFrame({
+            "threshold": j[:, 0],
+            "coverage_low": found.coverage_low[:, -1], "coverage_high": found.coverage_high[:, -1],
+            "coverage": 1.0 - np.take_along_axis(wrong, j, axis=1)[:, 0],
+            "size": np.take_along_axis(accepted, j, axis=1)[:, 0],
+        }).with_columns(pl.lit(name).alias("method"), pl.int_range(first, first + len(j)).alias("trial")))  # fmt: skip
     return pl.concat(parts)
 
 
@@ -79,7 +97,7 @@ def _method(method: Method, block: Block, policy: str) -> pl.DataFrame:
     bounds = {name: value for name, value in vars(found).items() if name != "threshold"}
     return pl.DataFrame({
         "fired": fired, "missed": missed, **_facts(method, block, fired, look, found.threshold), **bounds,
-        **_schedule(block, evidence, look), **_heldout(block.cell, found.threshold),
+        **_schedule(block, evidence, look), **_heldout(block.cell, found.threshold), **_local(method, block),
     })  # fmt: skip
 
 
@@ -153,6 +171,19 @@ def _widths(method: Method, here: Evidence, aim: Aim, j: Ints) -> tuple[Floats, 
     without = _take(method.conclude(ignore_noise(here), aim).contrast_upper, j)
     mean = _take(here.contrast(aim.target_risk)[:, -1] / here.records, j)
     return without - mean - here.eta[:, -1], d - without
+
+
+def _local(method: Method, block: Block) -> dict[str, NDArray[Any]]:
+    """Sites that calibrate alone choose thresholds of their own: their acceptance at the end, macro and by records.
+
+    Paper: Appendix "Baselines", Local-only.
+    """
+    if method.name != "local-only":
+        return {}
+    end = block.seen(method).at((slice(None), slice(-1, None)))
+    found = local_only.summary(local_only.judge_sites(end, block.aim), end)
+    names = {"local_macro": found.macro, "local_weighted": found.weighted, "local_sites": found.certified_share}
+    return {name: value[:, -1] for name, value in names.items()}
 
 
 def _heldout(cell: Cell, j: Ints) -> dict[str, NDArray[np.float64]]:

@@ -165,7 +165,12 @@ class Setting(Frozen):
 
 
 class Study(Frozen):
-    """A complete study."""
+    """A complete study.
+
+    methods    selective-risk methods, compared with one another; the first is what differences are taken from
+    native     methods with guarantees of another kind, reported in their own terms
+    block      trials that are drawn together: it decides the streams, not how many run at once
+    """
 
     format: Literal[1] = 1
     name: Name
@@ -174,6 +179,7 @@ class Study(Frozen):
     trials: int = Field(ge=1, le=10_000_000)
     block: int = Field(100, ge=1, le=10_000)
     methods: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)]
+    native: Annotated[tuple[Name, ...], Field(strict=False)] = ()
     populations: Annotated[tuple[Population, ...], Field(strict=False, min_length=1)]
     setting: dict[str, Any] = Field(default_factory=dict)
     sweep: dict[str, Annotated[tuple[Any, ...], Field(strict=False, min_length=1)]] = Field(default_factory=dict)
@@ -183,9 +189,12 @@ class Study(Frozen):
     def _check(self) -> Self:
         unknown = [name for name in self.methods if name not in METHODS]
         if unknown:
-            native = " (it has a guarantee of its own kind: see NATIVE)" if unknown[0] in NATIVE else ""
-            raise ValueError(f"there is no method {unknown[0]!r}{native}; methods: {', '.join(METHODS)}")
-        if len(set(self.methods)) != len(self.methods):
+            if unknown[0] in NATIVE:
+                raise ValueError(f"{unknown[0]} has a guarantee of its own kind: name it under native")
+            raise ValueError(f"there is no method {unknown[0]!r}; methods: {', '.join(METHODS)}")
+        if strange := [name for name in self.native if name not in NATIVE]:
+            raise ValueError(f"there is no native method {strange[0]!r}; native methods: {', '.join(NATIVE)}")
+        if len({*self.methods, *self.native}) != len(self.methods) + len(self.native):
             raise ValueError("a method is named twice")
         if len(set(self.by_name)) != len(self.populations):
             raise ValueError("population names must differ")

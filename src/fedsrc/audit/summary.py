@@ -10,6 +10,8 @@ Paper: Appendix "Metrics and uncertainty".
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +21,53 @@ import polars as pl
 from fedsrc.audit.cell import Cell, build
 from fedsrc.audit.engine import read_trials
 from fedsrc.audit.evidence import spent
-from fedsrc.audit.study import Study
-from fedsrc.comparators import METHODS
+from fedsrc.audit.study import Binormal, Boundary, Printed, Setting, Study
+from fedsrc.comparators import METHODS, NATIVE, Method
 from fedsrc.errors import FedsrcError
+from fedsrc.files import write_whole
 from fedsrc.maths.binomial import clopper_pearson
 from fedsrc.maths.boundaries import Floats
 
+HEAD = ["method", "violations", "95% interval", "fired", "failed", "acceptance", "risk", "records", "reuse"]
+METHOD_HEAD = ["method", "role", "formula from", "reads", "assumes"]
+NATIVE_HEAD = ["method", "guarantee", "coverage from", "coverage to", "coverage, enumerated", "share accepted"]
+NATIVE_NOTE = (
+    "Guarantees of another kind, in their own terms. Covered means: not both accepted and unsupported. None of these"
+    " bounds the share of unsupported answers among those accepted."
+)
 ALPHA, RESAMPLES, BOOTSTRAP = 0.05, 2000, 21
 COUNTS = {"violations": "missed", "failures": "failed", "boundary_certificates": "at_boundary", "fired": "fired"}
 GIVEN_FIRING = {
-    "acceptance": "acceptance", "risk": "risk", "rounds": "look", "records": "records", "touched": "touched",
-    "payload_bytes": "payload_bytes", "acceptance_lower": "acceptance_lower", "contrast_upper": "contrast_upper",
-    "sampling_width": "sampling_width", "privacy_width": "privacy_width", "eta": "eta",
-    "heldout_accepted": "heldout_accepted", "heldout_unsupported": "heldout_unsupported",
-}  # fmt: skip
+    "acceptance": "acceptance",
+    "risk": "risk",
+    "rounds": "look",
+    "records": "records",
+    "touched": "touched",
+    "payload_bytes": "payload_bytes",
+    "acceptance_lower": "acceptance_lower",
+    "contrast_upper": "contrast_upper",
+    "sampling_width": "sampling_width",
+    "privacy_width": "privacy_width",
+    "eta": "eta",
+    "heldout_accepted": "heldout_accepted",
+    "heldout_unsupported": "heldout_unsupported",
+}
+OVER_ALL = ("local_macro", "local_weighted", "local_sites")
+NATIVE_MEANS = ("coverage_low", "coverage_high", "coverage", "size")  # fmt: skip
 
 
-def summarise(folder: Path, tables: Path) -> tuple[Study, pl.DataFrame]:
-    """The study in a folder and its table; `tables` is where the study's own tables lie."""
+@dataclass(frozen=True)
+class Tables:
+    """What a study found: selective-risk methods, and native ones in their own terms (empty without any)."""
+
+    methods: pl.DataFrame
+    native: pl.DataFrame
+
+
+def summarise(folder: Path, tables: Path) -> tuple[Study, Tables]:
+    """The study in a folder and its tables; `tables` is where the study's own tables lie."""
     study, frame = read_trials(folder)
-    return study, summary(study, frame, tables)
+    return study, Tables(summary(study, frame, tables), native_summary(study, frame))
 
 
 def summary(study: Study, frame: pl.DataFrame, tables: Path) -> pl.DataFrame:
@@ -46,27 +75,64 @@ def summary(study: Study, frame: pl.DataFrame, tables: Path) -> pl.DataFrame:
     made = []
     for index, setting in enumerate(study.settings):
         cell = build(setting, study.by_name[setting.population], seed=study.seed, folder=tables)
-        here = frame.filter(pl.col("setting") == index)
-        trials = {name: here.filter(pl.col("method") == name) for name in study.methods}
-        _check_counts(study, index, trials)
+        trials = _trials(study, frame, index, study.methods)
         weights = bootstrap_weights(study.trials, study.seed)
         for name, part in trials.items():
-            about = {"setting": index, **{key: getattr(setting, key) for key in study.varied}, "method": name}
             against = compared(part, trials[study.methods[0]], weights)
-            made.append({**about, **_method(name), **_cell(cell), **row(part), **against})
+            about = {**_place(study, index, name), **_method(METHODS[name], setting)}
+            made.append({**about, **_cell(cell), **row(part), **against})
     return pl.DataFrame(made, infer_schema_length=None)
 
 
-def _check_counts(study: Study, index: int, trials: dict[str, pl.DataFrame]) -> None:
-    for name, part in trials.items():
+def native_summary(study: Study, frame: pl.DataFrame) -> pl.DataFrame:
+    """Promised and true coverage, and size, per setting and native method. Never ranked with the others."""
+    made = []
+    for index in range(len(study.settings)):
+        for name, part in _trials(study, frame, index, study.native).items():
+            means = {column: _mean(part, column) for column in NATIVE_MEANS}
+            about = {"guarantee": NATIVE[name].guarantee, "assumes": ", ".join(NATIVE[name].assumptions)}
+            made.append({**_place(study, index, name), **about, "trials": part.height, **means})
+    return pl.DataFrame(made, infer_schema_length=None)
+
+
+def _place(study: Study, index: int, method: str) -> dict[str, Any]:
+    setting = study.settings[index]
+    return {"setting": index, **{key: getattr(setting, key) for key in study.varied}, "method": method}
+
+
+def _trials(study: Study, frame: pl.DataFrame, index: int, names: tuple[str, ...]) -> dict[str, pl.DataFrame]:
+    """Every method's records of a setting; each must have one for every trial."""
+    here = frame.filter(pl.col("setting") == index)
+    found = {name: here.filter(pl.col("method") == name) for name in names}
+    for name, part in found.items():
         if part.height != study.trials or part["trial"].n_unique() != study.trials:
             raise FedsrcError(f"setting {index}, {name}: {part.height} records for {study.trials} trials")
+    return found
 
 
-def _method(name: str) -> dict[str, Any]:
-    """What a reader must know before comparing it: controls are never ranked."""
-    method = METHODS[name]
-    return {"role": method.role, "reads": method.reads, "assumes": ", ".join(method.assumptions)}
+def _method(method: Method, setting: Setting) -> dict[str, Any]:
+    """What a reader must know before comparing it: controls are never ranked, nor is what a setting does not suit."""
+    return {
+        "role": method.role,
+        "reads": method.reads,
+        "assumes": ", ".join(method.assumptions),
+        "not_met": ", ".join(not_met(method, setting)),
+    }
+
+
+def not_met(method: Method, setting: Setting) -> list[str]:
+    """The method's assumptions that the setting breaks on purpose."""
+    shifted = bool(setting.moved or setting.drift or setting.label_missed or setting.label_invented)
+    uneven = setting.partition in ("natural", "dirichlet")
+    broken = {
+        "no shift": shifted,
+        "independent participation": setting.policy == "recruit",
+        "homogeneous sites": uneven,
+        "i.i.d.": uneven and setting.weights == "as calibrated",
+        "fixed n": method.stops == "at any look" and setting.policy != "final",
+        "exact counts": method.reads == "released sums" and not math.isinf(setting.epsilon),
+    }
+    return [name for name in method.assumptions if broken.get(name)]
 
 
 def _cell(cell: Cell) -> dict[str, Any]:
@@ -94,6 +160,7 @@ def row(part: pl.DataFrame) -> dict[str, Any]:
     found["zero_certificate_rate"] = 1.0 - fired.height / n
     found["deployed_acceptance"] = float(_deployed(part).mean())
     found |= {name: _mean(fired, column) for name, column in GIVEN_FIRING.items()}
+    found |= {name: _mean(part, name) for name in OVER_ALL}
     found["reuse"] = found["records"] / found["touched"] if found["touched"] else None
     return found
 
@@ -133,44 +200,33 @@ def difference(values: Floats, weights: Floats) -> tuple[float, float, float]:
     return float(values.mean()), float(low), float(high)
 
 
-def write_summary(folder: Path, study: Study, table: pl.DataFrame) -> None:
-    """summary.csv, with everything, and summary.md, for reading."""
-    table.write_csv(folder / "summary.csv")
-    (folder / "summary.md").write_text(markdown(study, table, _cost(folder)), encoding="utf-8")
+def write_summary(folder: Path, study: Study, tables: Tables) -> None:
+    """summary.csv (and native.csv) with everything, and summary.md, for reading."""
+    tables.methods.write_csv(folder / "summary.csv")
+    if tables.native.height:
+        tables.native.write_csv(folder / "native.csv")
+    write_whole(folder / "summary.md", text(study, tables, _cost(folder)).encode())
 
 
 def _cost(folder: Path) -> str:
-    path = folder / "manifest.json"
-    if not path.is_file():
-        return ""
-    cost = json.loads(path.read_text(encoding="utf-8"))["cost"]
+    cost = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["cost"]
     return f"{cost['wall_seconds']:.0f} s, at most {cost['peak_bytes'] / 2**20:,.0f} MiB a process."
 
 
-def markdown(study: Study, table: pl.DataFrame, cost: str) -> str:
-    """The table for reading: validity first, then what it bought."""
-    head = [
-        *study.varied,
-        "method",
-        "violations",
-        "95% interval",
-        "fired",
-        "failed",
-        "acceptance",
-        "risk",
-        "records",
-        "reuse",
-    ]
-    lines = [
-        head,
-        ["---"] * len(head),
-        *([*_names(study, each), *_figures(each)] for each in table.iter_rows(named=True)),
-    ]
-    body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return (
-        "\n\n".join([f"# {study.name}", *([study.about] if study.about else []), *_notes(study, table), body, cost])
-        + "\n"
-    )
+def text(study: Study, tables: Tables, cost: str) -> str:
+    """The tables for reading: validity first, then what it bought, then what each method takes for granted."""
+    figures = [[*_names(study, each), *_figures(each)] for each in tables.methods.iter_rows(named=True)]
+    parts = [f"# {study.name}", study.about, *_notes(study, tables.methods), markdown([*study.varied, *HEAD], figures)]
+    if tables.native.height:
+        native = [[*_names(study, each), *_native(each)] for each in tables.native.iter_rows(named=True)]
+        parts += [NATIVE_NOTE, markdown([*study.varied, *NATIVE_HEAD], native)]
+    parts += ["What each method takes for granted:", markdown(METHOD_HEAD, [_about(name) for name in study.methods])]
+    return "\n\n".join([part for part in (*parts, cost) if part]) + "\n"
+
+
+def markdown(head: list[str], body: list[list[str]]) -> str:
+    """A Markdown table."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *body])
 
 
 def _notes(study: Study, table: pl.DataFrame) -> list[str]:
@@ -179,37 +235,48 @@ def _notes(study: Study, table: pl.DataFrame) -> list[str]:
         " look and threshold, missed the enumerated truth, fired or not. Acceptance, risk, records and reuse are means"
         " over trials that fired; risk and acceptance are those of the certified threshold, enumerated."
     ]
-    if table["surrogate"].any():
-        names = sorted({each.name for each in study.populations if _surrogate(study, table, each.name)})
-        notes.append(f"Surrogate populations, not data: {', '.join(names)}.")
+    kinds = {each.name: type(each) for each in study.populations}
+    if surrogates := [name for name, kind in kinds.items() if kind in (Binormal, Printed)]:
+        notes.append(f"Surrogate populations, not data: {', '.join(surrogates)}.")
+    if Boundary in kinds.values():
+        notes.append(
+            "At the boundary of the null every certificate is false: there, read 'fired' as false certificates."
+        )
     if table["conditional"].any():
         notes.append(
             "Thresholds are quantiles of the calibration scores, chosen without labels: the guarantee is conditional on"
             " those scores (Paper: Proposition condthresh)."
         )
-    controls = [name for name in study.methods if METHODS[name].role == "control"]
-    if controls:
+    if controls := [name for name in study.methods if METHODS[name].role == "control"]:
         notes.append(f"Invalid on purpose, and not to be ranked: {', '.join(controls)}.")
+    if (table["not_met"] != "").any():
+        notes.append("A dagger marks a method whose own assumptions the setting does not meet.")
     return notes
-
-
-def _surrogate(study: Study, table: pl.DataFrame, name: str) -> bool:
-    here = [index for index, setting in enumerate(study.settings) if setting.population == name]
-    return bool(table.filter(pl.col("setting").is_in(here))["surrogate"].any())
 
 
 def _names(study: Study, each: dict[str, Any]) -> list[str]:
     marks = {"control": " (control)", "heuristic": " (unproved)", "reference": " (exact counts)"}
     values = [f"{each[key]:g}" if isinstance(each[key], float) else str(each[key]) for key in study.varied]
-    return [*values, each["method"] + marks.get(each["role"], "")]
+    dagger = " †" if each.get("not_met") else ""
+    return [*values, each["method"] + marks.get(each.get("role", ""), "") + dagger]
 
 
 def _figures(each: dict[str, Any]) -> list[str]:
-    def figure(name: str, form: str) -> str:
-        return "–" if each[name] is None else format(each[name], form)
-
     return [
         f"{each['violations']}", f"[{each['violations_low']:.4f}, {each['violations_high']:.4f}]",
-        f"{each['fired']}/{each['trials']}", f"{each['failures']}", figure("acceptance", ".3f"),
-        figure("risk", ".3f"), figure("records", ",.0f"), figure("reuse", ".1f"),
+        f"{each['fired']}/{each['trials']}", f"{each['failures']}", _figure(each["acceptance"], ".3f"),
+        _figure(each["risk"], ".3f"), _figure(each["records"], ",.0f"), _figure(each["reuse"], ".1f"),
     ]  # fmt: skip
+
+
+def _native(each: dict[str, Any]) -> list[str]:
+    return [each["guarantee"], *(_figure(each[name], ".4f") for name in NATIVE_MEANS)]
+
+
+def _about(name: str) -> list[str]:
+    method = METHODS[name]
+    return [name, method.role, method.provenance, method.reads, ", ".join(method.assumptions)]
+
+
+def _figure(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)

@@ -1,0 +1,203 @@
+"""The plain loop of benchmarks/ and the engine are the same audit: so a comparison of their speeds means something.
+
+Chance of a false alarm. Exact comparisons: none, up to 1e-12 of rounding. Distributions, over the choice of seeds (they
+are fixed, so in fact none): at most 1e-6 in all, shared by 12 comparisons of loop and engine (Fisher's exact test of
+how many fire, the exact two-sample Kolmogorov test of contrast bounds and looks, both valid with ties), one of the
+noise and six of the draws (Dvoretzky-Kiefer-Wolfowitz, 2 exp(-2 n t^2)).
+
+Mutants killed in the loop: suffix sums that start one bin early, counts and losses swapped, a contrast with the wrong
+sign, budgets swapped or whole, noise variance of one release at all looks, noise missing, halved, on one vector only or
+the same in every round, eta dropped, running bounds lost or kept by the wrong method, a threshold's acceptance bound
+not passed down, a miss looked for at the last look or after firing only, tests of contrast or acceptance left out,
+`final` that stops early, the first certified threshold in place of the best, recruitment that is not matched, the last
+look's bounds mixed with earlier ones where nothing fired.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.stats import fisher_exact, ks_2samp
+
+from fedsrc.audit.cell import Cell, build
+from fedsrc.audit.events import Events, happen
+from fedsrc.audit.evidence import transfer
+from fedsrc.audit.outcomes import Block, rows
+from fedsrc.audit.study import Binormal, Setting
+from fedsrc.comparators import METHODS, Evidence, gather
+from fedsrc.errors import FedsrcError
+from fedsrc.maths.boundaries import Floats
+from fedsrc.release import registered_mechanism
+from fedsrc.tally import masses
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+
+import plain_audit
+
+NAMES = ("fed-src-c", "fed-src-va", "betting")
+POPULATION = Binormal(name="P", records=300, unsupported=0.3, auc=0.9, seed=1, about="a small surrogate")
+SETTING = Setting(
+    population="P", target_risk=0.3, thresholds=6, sites=3, batch=100, rounds=8, matched=True, development_share=0.2
+)
+POLICIES = ("final", "first", "recruit")
+CHANCE = 1e-6 / 20
+
+
+def cell_of(**changes: Any) -> Cell:
+    """The small setting with other values."""
+    return build(SETTING.model_copy(update=changes), POPULATION, seed=5, folder=Path())
+
+
+def elsewhere(cell: Cell) -> Cell:
+    """The same cell, said to have other facts: bounds then miss them, some at once and some late."""
+    return replace(cell, unsupported=np.minimum(cell.acceptance, 2.2 * cell.unsupported + 0.02))
+
+
+def fewer(cell: Cell) -> Cell:
+    """The same cell, said to accept less."""
+    return replace(cell, acceptance=0.85 * cell.acceptance, unsupported=0.85 * cell.unsupported)
+
+
+@dataclass(frozen=True)
+class Played:
+    """Trials of the loop with all their looks, and the engine's block on the very same releases."""
+
+    loop: pl.DataFrame
+    trails: list[list[plain_audit.Seen]]
+    block: Block
+
+    def bounds(self, name: str, which: str) -> Floats:
+        """The loop's bounds (trials, looks, m)."""
+        return np.array([[getattr(look.bounds[name], which) for look in trail] for trail in self.trails])
+
+
+def play(cell: Cell, trials: int = 6) -> Played:
+    plan, trails, found = plain_audit.plan_of(cell), [], []
+    for number in range(trials):
+        trail: list[plain_audit.Seen] = []
+        rng = np.random.default_rng([7, number])
+        found += [row | {"trial": number} for row in plain_audit.trial(plan, rng, trail)]
+        trails.append(trail)
+    events = events_of(cell, trails)
+    block = Block(cell, events, (1,))
+    block.evidence["released sums"] = evidence_of(cell, events)
+    return Played(pl.DataFrame(found).sort("method", "trial"), trails, block)
+
+
+def events_of(cell: Cell, trails: list[list[plain_audit.Seen]]) -> Events:
+    """The loop's releases as events; who is asked comes from the engine's own schedule."""
+    engine = happen(cell, trials=len(trails), seed=(0,))
+    released = np.array([[look.released for look in trail] for trail in trails])
+    touched = np.array([[look.touched for look in trail] for trail in trails])
+    return replace(engine, masses=released, touched=touched)
+
+
+def evidence_of(cell: Cell, events: Events) -> Evidence:
+    """What the server decodes from those releases."""
+    registration, rule = cell.registration, registered_mechanism(cell.registration)
+    releases = np.cumsum(events.answered.sum(axis=-1), axis=1)[..., None]
+    seen = masses(registration, events.masses, releases)
+    return gather(
+        seen.accepted, seen.unsupported, events.records, noise=seen.noise, unit=rule.unit_variance or 1.0,
+        eta=transfer(registration, events.slots),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("epsilon", [math.inf, 4.0])
+def test_every_look_has_the_comparators_bounds(epsilon: float, policy: str) -> None:
+    played = play(cell_of(epsilon=epsilon, policy=policy, drift=0.01), trials=3)
+    for name in NAMES:
+        found = METHODS[name].judge(played.block.seen(METHODS[name]), played.block.aim)
+        np.testing.assert_allclose(played.bounds(name, "d"), found.contrast_upper, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(played.bounds(name, "a"), found.acceptance_lower, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("epsilon", [math.inf, 4.0])
+@pytest.mark.parametrize("told", [lambda cell: cell, elsewhere, fewer], ids=["truth", "riskier", "accepts less"])
+def test_rows_are_the_engines(told: Any, epsilon: float, policy: str) -> None:
+    played = play(told(cell_of(epsilon=epsilon, policy=policy)))
+    engine = rows(played.block, policy, NAMES, first=0).sort("method", "trial")
+    assert set(engine.columns) == {*played.loop.columns, "dropped"}
+    for column in played.loop.columns:
+        mine, its = (np.array(frame[column].to_list()) for frame in (played.loop, engine))
+        same = np.array_equal(mine, its) if mine.dtype.kind in "biU" else np.allclose(mine, its, rtol=0, atol=1e-12)
+        assert same, column
+
+
+def test_the_small_setting_has_all_kinds_of_trials() -> None:
+    """Otherwise the comparison of rows would say little."""
+    cells = [cell_of(epsilon=epsilon, policy="first") for epsilon in (math.inf, 4.0)]
+    frame = pl.concat([play(told).loop for cell in cells for told in (cell, elsewhere(cell), fewer(cell))])
+    assert set(frame["fired"]) == set(frame["missed"]) == set(frame["failed"]) == {False, True}
+    assert frame.filter(pl.col("fired"))["look"].n_unique() > 3
+    assert frame.filter(~pl.col("fired")).height > 5
+    assert frame["threshold"].n_unique() > 2
+
+
+@pytest.mark.parametrize(
+    "changes", [{"release": "default"}, {"dropout": 0.1}, {"draw": "once"}, {"weights": "as calibrated"}]
+)
+def test_other_settings_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(FedsrcError, match="registered audit only"):
+        plain_audit.plan_of(cell_of(**changes))
+
+
+# Distributions
+
+
+@pytest.mark.parametrize(
+    ("name", "epsilon", "policy"),
+    [("betting", 1.0, "final"), ("betting", 1.0, "first"), ("fed-src-c", 2.0, "first"), ("fed-src-va", 4.0, "recruit")],
+)
+def test_loop_and_engine_have_one_distribution(name: str, epsilon: float, policy: str) -> None:
+    cell = cell_of(epsilon=epsilon, policy=policy)
+    loop = plain_audit.audit(cell, trials=300, seed=[4], methods=[name])
+    engine = rows(Block(cell, happen(cell, trials=300, seed=(3,)), (3,)), policy, (name,), first=0)
+    table = [[int(frame["fired"].sum()), int((~frame["fired"]).sum())] for frame in (loop, engine)]
+    assert 20 < table[1][0] < 280
+    assert fisher_exact(table).pvalue >= CHANCE
+    for column in ("contrast_upper", "look"):
+        assert ks_2samp(loop[column].to_numpy(), engine[column].to_numpy(), method="exact").pvalue >= CHANCE
+
+
+def reach(draws: int) -> float:
+    """How far an empirical distribution function of so many draws is from the law, but for the chance."""
+    return math.sqrt(math.log(2.0 / CHANCE) / (2.0 * draws))
+
+
+def farthest(values: Floats, law: Floats, points: Floats) -> float:
+    """Largest distance of the empirical distribution function from the law's, at the law's points."""
+    empirical = np.searchsorted(np.sort(values), points, side="right") / values.size
+    return float(np.abs(empirical - np.cumsum(law)).max())
+
+
+def test_noise_has_the_law_of_the_engines() -> None:
+    plan = plain_audit.plan_of(cell_of(epsilon=4.0))
+    one = replace(plan.sites[0], bins=np.array([2]), loss=np.array([1]))
+    rng, exact = np.random.default_rng(8), np.zeros((2, plan.m + 1), dtype=np.int64)
+    exact[:, 2] = 5
+    noise = [plain_audit.release(plan, one, 5, rng, np.zeros(1, dtype=np.bool_)) - exact for _ in range(2_000)]
+    support = np.arange(-60, 61).astype(np.float64)
+    law = np.exp(-(support**2) / (2.0 * plan.scale**2))
+    assert farthest(np.ravel(noise), law / law.sum(), support) <= reach(np.size(noise))
+
+
+def test_draws_have_the_law_of_the_site() -> None:
+    cell = cell_of(epsilon=math.inf)
+    plan, rng = plain_audit.plan_of(cell), np.random.default_rng(10)
+    draws = 50_000
+    for site, support in zip(plan.sites, cell.sites, strict=True):
+        seen = np.zeros(plan.units, dtype=np.bool_)
+        found = plain_audit.release(plan, site, draws, rng, seen)
+        for mine, law in zip(found, np.tensordot(support.law, support.masses, 1), strict=True):
+            assert np.abs(np.cumsum(mine) / draws - np.cumsum(law)).max() <= reach(draws)
+        assert np.flatnonzero(seen).tolist() == list(range(site.first, site.first + support.law.size))
