@@ -297,10 +297,14 @@ def release(
     return exact + discrete_gaussian(rng, plan.scale, exact.shape)
 
 
+def run(plan: Plan, *, trials: int, rng: np.random.Generator) -> list[dict[str, Any]]:
+    """Trials one after the other: a row per trial and method."""
+    return [row | {"trial": number} for number in range(trials) for row in trial(plan, rng)]
+
+
 def audit(
     cell: Cell, *, trials: int, seed: Sequence[int], methods: Sequence[str] = ("fed-src-c", "fed-src-va", "betting")
 ) -> pl.DataFrame:
     """A row per method and trial, with the engine's columns."""
-    plan, rng = plan_of(cell, methods), np.random.default_rng(list(seed))
-    rows = [row | {"trial": number} for number in range(trials) for row in trial(plan, rng)]
+    rows = run(plan_of(cell, methods), trials=trials, rng=np.random.default_rng(list(seed)))
     return pl.DataFrame(rows, infer_schema_length=None).sort("method", "trial")

@@ -38,6 +38,7 @@ HEAD = 'name = "a study"\ntrials = 4\nmethods = ["fed-src-c"]\n'
 BOUNDARY = '[[populations]]\nname = "b"\nboundary = true\n'
 TWO = '[[populations]]\nname = "P"\nboundary = true\n[[populations]]\nname = "Q"\nboundary = true\n'
 RELEASES = ("paper", "default")
+Ways = dict[str, Any]
 
 
 def near(value: Any) -> Any:
@@ -184,7 +185,7 @@ def test_a_misspelt_field_of_a_population_is_named() -> None:
     assert "aucc" in problem(HEAD + '[[populations]]\nname = "b"\nrecords = 9\nunsupported = 0.5\naucc = 0.7\n')
 
 
-POPULATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+POPULATIONS: dict[str, tuple[Ways, Ways]] = {
     "table": ({"table": "a.csv"}, {"table": "b.csv", "about": "x"}),
     "demo": ({"demo": "qa"}, {"demo": "dialogue", "score": "other", "about": "x"}),
     "binormal": (
@@ -197,26 +198,26 @@ POPULATIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "boundary": ({"boundary": True}, {"spread": 0.1, "answers": 2, "graded": True, "about": "x"}),
 }
-OTHER_SETTING: dict[str, Any] = {
+OTHER_SETTING: Ways = {
     "target_risk": 0.1, "min_acceptance": 0.1, "failure_probability": 0.1, "epsilon": 1.0, "delta": 1e-5,
     "release": "default", "unit": "source", "draw": "once", "thresholds": 3, "thresholds_from": "grid",
     "development_share": 0.3, "heldout_share": 0.1, "partition": "natural", "beta": 2.0, "sigma": 2.0, "sites": 2,
     "size": 5, "weights": "as calibrated", "moved": 0.1, "drift": 0.1, "policy": "final", "matched": True, "batch": 5,
     "rounds": 5, "dropout": 0.1, "reading": "one", "label_missed": 0.1, "label_invented": 0.1,
 }  # fmt: skip
-OTHER_STUDY: dict[str, Any] = {
+OTHER_STUDY: Ways = {
     "name": "other", "about": "x", "seed": 1, "trials": 5, "block": 5, "methods": ["betting"], "native": ["fcp"],
     "sweep": {"sites": [2, 3]}, "cases": [{"sites": 2}],
 }  # fmt: skip
 
 
-def fields(kind: str = "boundary", population: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+def fields(kind: str = "boundary", population: Ways | None = None, **more: Any) -> Ways:
     """A small study as plain values."""
     one = {"name": "b", **POPULATIONS[kind][0], **(population or {})}
     return {"name": "a", "trials": 4, "methods": ["fed-src-c"], "populations": [one], **more}
 
 
-def digest(values: dict[str, Any]) -> str:
+def digest(values: Ways) -> str:
     return Study.model_validate(values).digest
 
 
@@ -343,7 +344,7 @@ def check_facts(cell: Cell, sites: Sequence[Sequence[Sequence[Row]]]) -> None:
             assert cell.unsupported[k, j] == near(z)
 
 
-GRID: dict[str, Any] = {"thresholds_from": "grid", "thresholds": N - 1}
+GRID: Ways = {"thresholds_from": "grid", "thresholds": N - 1}
 
 
 @pytest.mark.parametrize("unit", ["record", "source"])
@@ -404,7 +405,7 @@ def thresholds(cell: Cell) -> list[float]:
 
 @pytest.mark.parametrize("unit", ["record", "source"])
 def test_thresholds_come_from_development_only(tmp_path: Path, unit: str) -> None:
-    ways: dict[str, Any] = {"unit": unit, "thresholds": 4, "heldout_share": 0.2}
+    ways: Ways = {"unit": unit, "thresholds": 4, "heldout_share": 0.2}
     chosen = flat(rows_in(parts_of(tmp_path, **ways).development))
     expected = [quantile([row.score for row in chosen], j / 5) for j in range(1, 5)]
     assert thresholds(cell_of(tmp_path, **ways)) == near(expected)
@@ -418,7 +419,7 @@ def test_thresholds_come_from_development_only(tmp_path: Path, unit: str) -> Non
 
 
 def test_thresholds_from_the_support_look_at_no_label(tmp_path: Path) -> None:
-    ways: dict[str, Any] = {"thresholds_from": "support", "thresholds": 7, "heldout_share": 0.3}
+    ways: Ways = {"thresholds_from": "support", "thresholds": 7, "heldout_share": 0.3}
     cell = cell_of(tmp_path, **ways)
     chosen = flat(rows_in(parts_of(tmp_path, **ways).calibration))
     assert thresholds(cell) == near([quantile([row.score for row in chosen], j / 8) for j in range(1, 8)])
@@ -448,7 +449,7 @@ def test_a_public_grid(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unit", ["record", "source"])
 def test_size_is_the_number_of_units_that_calibrate(tmp_path: Path, unit: str) -> None:
-    ways: dict[str, Any] = {"unit": unit, "heldout_share": 0.2}
+    ways: Ways = {"unit": unit, "heldout_share": 0.2}
     whole, some = parts_of(tmp_path, **ways), parts_of(tmp_path, size=17, **ways)
     assert len(some.calibration) == 17
     assert rows_in(some.development) == rows_in(whole.development)
@@ -494,7 +495,7 @@ def test_a_source_at_two_sites_is_refused(tmp_path: Path) -> None:
     [("iid", {}), ("dirichlet", {"beta": 0.3}), ("dirichlet", {"beta": 30.0}), ("log-normal", {"sigma": 1.5})],
 )
 def test_units_are_dealt_as_asked(tmp_path: Path, unit: str, kind: str, more: dict[str, float]) -> None:
-    ways: dict[str, Any] = {"partition": kind, "unit": unit, "sites": 4, **GRID, **more}
+    ways: Ways = {"partition": kind, "unit": unit, "sites": 4, **GRID, **more}
     units, rng = rows_in(parts_of(tmp_path, **ways).calibration), np.random.default_rng([SEED, DEAL])
     if kind == "iid":
         dealt = partition.iid(len(units), 4, rng)
@@ -537,7 +538,7 @@ def test_facts_are_the_enumeration(tmp_path: Path, release: str, unit: str, grad
 
 @pytest.mark.parametrize("unit", ["record", "source"])
 def test_facts_are_of_calibration_rows_at_development_thresholds(tmp_path: Path, unit: str) -> None:
-    ways: dict[str, Any] = {"partition": "natural", "unit": unit, "thresholds": 5, "heldout_share": 0.2}
+    ways: Ways = {"partition": "natural", "unit": unit, "thresholds": 5, "heldout_share": 0.2}
     units = rows_in(parts_of(tmp_path, **ways).calibration)
     check_facts(cell_of(tmp_path, **ways), [[u for u in units if u[0].site == name] for name in "ABC"])
 
@@ -560,7 +561,7 @@ def test_the_law_of_a_site_is_uniform_on_its_units(tmp_path: Path) -> None:
 @pytest.mark.parametrize("release", RELEASES)
 def test_drift_changes_the_deployment_as_stated(tmp_path: Path, release: str) -> None:
     """The unsupported share among accepted answers, at the lowest threshold, is greater by the drift at every site."""
-    ways: dict[str, Any] = {"partition": "natural", "release": release, "thresholds": 5}
+    ways: Ways = {"partition": "natural", "release": release, "thresholds": 5}
     still, cell = cell_of(tmp_path, **ways), cell_of(tmp_path, drift=0.1, **ways)
     a, z, after = still.acceptance, still.unsupported, cell.unsupported
     np.testing.assert_allclose(cell.acceptance, a, atol=1e-12)
@@ -574,7 +575,7 @@ def test_drift_changes_the_deployment_as_stated(tmp_path: Path, release: str) ->
 
 def test_the_declared_drift_covers_the_distance_of_the_laws(tmp_path: Path) -> None:
     """Scores stay and losses flip upwards, so the distance of the laws is the unsupported mass that is added."""
-    ways: dict[str, Any] = {"partition": "natural", "thresholds": 5, "thresholds_from": "grid"}
+    ways: Ways = {"partition": "natural", "thresholds": 5, "thresholds_from": "grid"}
     still, cell = cell_of(tmp_path, **ways), cell_of(tmp_path, drift=0.1, **ways)
     distance = (cell.unsupported - still.unsupported)[:, 0]
     shift = eta(cell.weights, np.ones(3), np.asarray([site.drift for site in cell.registration.sites]))
@@ -600,7 +601,7 @@ def test_weights_as_calibrated_are_not_declared(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_label_noise_changes_what_is_drawn_and_no_fact(tmp_path: Path, release: str) -> None:
-    ways: dict[str, Any] = {"partition": "natural", "release": release, "thresholds": 5}
+    ways: Ways = {"partition": "natural", "release": release, "thresholds": 5}
     clean, cell = cell_of(tmp_path, **ways), cell_of(tmp_path, label_missed=0.3, label_invented=0.1, **ways)
     np.testing.assert_array_equal(cell.acceptance, clean.acceptance)
     np.testing.assert_array_equal(cell.unsupported, clean.unsupported)
@@ -615,7 +616,7 @@ def test_label_noise_changes_what_is_drawn_and_no_fact(tmp_path: Path, release: 
 
 
 def test_drift_and_label_noise_need_binary_records(tmp_path: Path) -> None:
-    changes: list[dict[str, Any]] = [{"drift": 0.1}, {"label_missed": 0.1}, {"label_invented": 0.1}]
+    changes: list[Ways] = [{"drift": 0.1}, {"label_missed": 0.1}, {"label_invented": 0.1}]
     for change in changes:
         with pytest.raises(FedsrcError, match="single answers with loss 0 or 1"):
             cell_of(tmp_path, unit="source", **change)
@@ -625,7 +626,7 @@ def test_drift_and_label_noise_need_binary_records(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unit", ["record", "source"])
 def test_held_out_answers_are_counted(tmp_path: Path, unit: str) -> None:
-    ways: dict[str, Any] = {"unit": unit, "thresholds": 6, "heldout_share": 0.3}
+    ways: Ways = {"unit": unit, "thresholds": 6, "heldout_share": 0.3}
     rows = made(graded=True)
     cell = cell_of(tmp_path, rows, **ways)
     apart = flat(rows_in(parts_of(tmp_path, rows, **ways).heldout, rows))
@@ -637,7 +638,7 @@ def test_held_out_answers_are_counted(tmp_path: Path, unit: str) -> None:
 
 
 @pytest.mark.parametrize("setting", [{}, {"moved": 0.4}, {"weights": "as calibrated"}, {"drift": 0.05}])
-def test_the_oracle_floor_is_the_least_risk_with_enough_acceptance(tmp_path: Path, setting: dict[str, Any]) -> None:
+def test_the_oracle_floor_is_the_least_risk_with_enough_acceptance(tmp_path: Path, setting: Ways) -> None:
     cell = cell_of(tmp_path, min_acceptance=0.25, partition="natural", thresholds_from="grid", **setting)
     risks = []
     for j in range(len(thresholds(cell))):
@@ -652,7 +653,7 @@ def facts_of(cell: Cell) -> tuple[Any, Any]:
 
 
 def test_no_threshold_with_enough_acceptance_has_no_floor(tmp_path: Path) -> None:
-    grid: dict[str, Any] = {"thresholds_from": "grid", "thresholds": 1}
+    grid: Ways = {"thresholds_from": "grid", "thresholds": 1}
     assert math.isnan(cell_of(tmp_path, min_acceptance=0.9, **grid).oracle_floor())
 
 
@@ -693,15 +694,21 @@ def test_matched_recruitment_has_as_many_releases(tmp_path: Path) -> None:
     assert rounds(policy="recruit", matched=True, partition="natural") == 18
 
 
-def test_cells_that_cannot_be_are_refused(tmp_path: Path) -> None:
-    for setting, what in [
-        ({"development_share": 0.6, "heldout_share": 0.6}, "no units are left to calibrate with"),
-        ({"development_share": 0.001}, "no units are set apart for the thresholds"),
-        ({"sites": 200}, "too few for 200 sites"),
-        ({"drift": 0.9}, "cannot change by"),
-    ]:
-        with pytest.raises(FedsrcError, match=what):
-            cell_of(tmp_path, **setting)
+NO_CELL: list[tuple[Ways, str]] = [
+    ({"development_share": 0.6, "heldout_share": 0.6}, "no units are left to calibrate with"),
+    ({"development_share": 0.001}, "no units are set apart for the thresholds"),
+    ({"sites": 200}, "too few for 200 sites"),
+    ({"drift": 0.9}, "cannot change by"),
+]
+
+
+@pytest.mark.parametrize(("setting", "what"), NO_CELL)
+def test_cells_that_cannot_be_are_refused(tmp_path: Path, setting: Ways, what: str) -> None:
+    with pytest.raises(FedsrcError, match=what):
+        cell_of(tmp_path, **setting)
+
+
+def test_sources_need_a_source_column(tmp_path: Path) -> None:
     with pytest.raises(FedsrcError, match="needs a source column"):
         cell_of(tmp_path, ROWS, "source", unit="source")
 
@@ -749,11 +756,11 @@ def boundary_cell(*, spread: float = 0.0, answers: int = 1, graded: bool = False
     population = Boundary.model_validate(
         {"name": "b", "boundary": True, "spread": spread, "answers": answers, "graded": graded}
     )
-    ways: dict[str, Any] = {"thresholds": 4, "unit": "source" if answers > 1 else "record", **setting}
+    ways: Ways = {"thresholds": 4, "unit": "source" if answers > 1 else "record", **setting}
     return build(Setting(population="b", **ways), population, seed=0, folder=Path())
 
 
-VARIANTS: dict[str, dict[str, Any]] = {
+VARIANTS: dict[str, Ways] = {
     "homogeneous": {},
     "one site": {"sites": 1, "spread": 0.1},
     "heterogeneous": {"spread": 0.15},
@@ -772,7 +779,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def both_laws(cell: Cell, variant: dict[str, Any]) -> boundary.Laws:
+def both_laws(cell: Cell, variant: Ways) -> boundary.Laws:
     return boundary.laws(
         cell.registration, spread=variant.get("spread", 0.0), graded=variant.get("graded", False),
         drift=variant.get("drift", 0.0),
@@ -875,20 +882,23 @@ def test_graded_sources_are_graded_or_refused() -> None:
     assert len({sum(second) for _, second in law_of(cell.sites[0])}) > 3  # more than both, one or no half unsupported
 
 
-def test_boundaries_that_cannot_be_are_refused() -> None:
-    for ways, what in [
-        ({"spread": 0.25}, r"risks 0\.25 from the target 0\.2 leave \[0, 1\]"),
-        ({"drift": 0.05}, "more than the top bin's unsupported mass"),
-        ({"drift": 0.001, "graded": True}, "drift at the boundary is for records with losses 0 and 1"),
-        ({"drift": 0.001, "answers": 2}, "drift at the boundary is for records with losses 0 and 1"),
-        ({"graded": True, "target_risk": 0.7}, "need a mean of at most 2/3"),
-        ({"answers": 2, "unit": "record"}, "is made of sources"),
-        ({"unit": "source"}, "is made of records"),
-        ({"partition": "natural"}, "no partition and no end"),
-        ({"draw": "once"}, "no partition and no end"),
-    ]:
-        with pytest.raises(FedsrcError, match=what):
-            boundary_cell(**ways)
+NO_BOUNDARY: list[tuple[Ways, str]] = [
+    ({"spread": 0.25}, r"risks 0\.25 from the target 0\.2 leave \[0, 1\]"),
+    ({"drift": 0.05}, "more than the top bin's unsupported mass"),
+    ({"drift": 0.001, "graded": True}, "drift at the boundary is for records with losses 0 and 1"),
+    ({"drift": 0.001, "answers": 2}, "drift at the boundary is for records with losses 0 and 1"),
+    ({"graded": True, "target_risk": 0.7}, "need a mean of at most 2/3"),
+    ({"answers": 2, "unit": "record"}, "is made of sources"),
+    ({"unit": "source"}, "is made of records"),
+    ({"partition": "natural"}, "no partition and no end"),
+    ({"draw": "once"}, "no partition and no end"),
+]
+
+
+@pytest.mark.parametrize(("ways", "what"), NO_BOUNDARY)
+def test_boundaries_that_cannot_be_are_refused(ways: Ways, what: str) -> None:
+    with pytest.raises(FedsrcError, match=what):
+        boundary_cell(**ways)
 
 
 # ---------------------------------------------------------------- surrogates

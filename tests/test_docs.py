@@ -175,6 +175,14 @@ def test_a_reader_can_follow(name: str, tmp_path: Path) -> None:
             reader.run(step)
 
 
+def test_an_auditor_can_follow(tmp_path: Path) -> None:
+    """With the command that is installed: the audit starts processes of its own."""
+    reader, found = Reader(tmp_path), list(steps(ROOT / "docs" / "audit.md"))
+    assert len(found) > 2
+    for step in found:
+        reader.run(step)
+
+
 def test_figures_of_the_theory(tmp_path: Path) -> None:
     reader, found = Reader(tmp_path), list(steps(ROOT / "docs" / "theory.md"))
     assert len(found) == 3
