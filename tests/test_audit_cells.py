@@ -182,11 +182,11 @@ def test_methods_are_named_once_and_exist() -> None:
 def test_a_misspelt_field_of_a_population_is_named() -> None:
     """Not the fields that populations of other kinds would need."""
     assert "spreda" in problem(HEAD + BOUNDARY + "spreda = 0.1\n")
-    assert "aucc" in problem(HEAD + '[[populations]]\nname = "b"\nrecords = 9\nunsupported = 0.5\naucc = 0.7\n')
+    assert "populations.0.records.auc" in problem(HEAD + '[[populations]]\nname = "b"\nrecords = 9\nunsupported = 0.5\naucc = 0.7\n')
 
 
 POPULATIONS: dict[str, tuple[Ways, Ways]] = {
-    "table": ({"table": "a.csv"}, {"table": "b.csv", "about": "x"}),
+    "table": ({"table": "a.csv"}, {"table": "b.csv", "score": "x", "where": {"a": "b"}, "about": "x"}),
     "demo": ({"demo": "qa"}, {"demo": "dialogue", "score": "other", "about": "x"}),
     "binormal": (
         {"records": 9, "unsupported": 0.5, "auc": 0.7, "about": ""},

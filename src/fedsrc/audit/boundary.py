@@ -30,6 +30,8 @@ def laws(registration: Registration, *, spread: float, graded: bool, drift: floa
     risks = site_risks(registration, spread)
     if registration.privacy.unit == "source":
         _no_drift(drift)
+        if graded:
+            raise FedsrcError("a boundary of sources has losses 0 and 1", hint="leave out graded, or answers")
         both = [_sources(registration, risk) for risk in risks]
         return Laws(both, both)
     if graded:
@@ -47,13 +49,21 @@ def site_risks(registration: Registration, spread: float) -> Floats:
     """
     target, count = registration.claim.target_risk, len(registration.sites)
     weights = np.asarray(registration.weights or (1.0 / count,) * count)
-    if not 0 <= target - spread <= target + spread <= 1:
+    risks = _risks(target, spread, weights)
+    if not ((risks >= 0) & (risks <= 1)).all():
         raise FedsrcError(f"risks {spread:g} from the target {target:g} leave [0, 1]")
+    return risks
+
+
+def _risks(target: float, spread: float, weights: Floats) -> Floats:
+    count = weights.size
     if np.allclose(weights, weights[0]):
         signs = np.where(np.arange(count) % 2 == 0, 1.0, -1.0)
         signs[-1] = 0.0 if count % 2 else signs[-1]
         return target + spread * signs
-    risks = np.full(count, target - spread * weights[0] / (1.0 - weights[0]))
+    if spread and weights[0] >= 1:
+        raise FedsrcError("with all weight on one site its risk is the target", hint="leave out spread")
+    risks = np.full(count, target - (spread * weights[0] / (1.0 - weights[0]) if spread else 0.0))
     risks[0] = target + spread
     return risks
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 from scipy.special import ndtr, ndtri
 
 from fedsrc.audit import boundary, partition
@@ -20,7 +21,18 @@ from fedsrc.audit.study import Binormal, Boundary, Demo, Population, Printed, Se
 from fedsrc.demo import TASKS, score_table
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.boundaries import Floats
-from fedsrc.records import Positions, Records, Units, most_answers, read_records, unit_codes, units_of
+from fedsrc.records import (
+    Columns,
+    Positions,
+    Records,
+    Units,
+    check_unit,
+    most_answers,
+    read_records,
+    scan,
+    unit_codes,
+    units_of,
+)
 from fedsrc.register import GRADED_GRID, Choices, grid_thresholds, quantile_thresholds, register_grid
 from fedsrc.registration import Registration, Thresholds
 
@@ -80,6 +92,8 @@ def build(setting: Setting, population: Population, *, seed: int, folder: Path) 
     if isinstance(population, Printed):
         return _from_printed(setting, population)
     records = _records(population, folder)
+    if setting.unit == "source":
+        check_unit(records, "source", f"population {population.name!r}")
     parts = split(records, setting, np.random.default_rng([seed, SPLIT]))
     indices = _dealt(parts, setting, np.random.default_rng([seed, DEAL]))
     binary = bool(np.isin(parts.calibration.loss, (0.0, 1.0)).all())
@@ -111,6 +125,10 @@ def split(records: Records, setting: Setting, rng: np.random.Generator) -> Parts
     if setting.unit == "record" and setting.size is not None:
         chosen = np.sort(rng.permutation(len(calibration))[: setting.size])
         calibration, site = calibration.take(chosen), site[chosen]
+    if setting.size is not None and len(calibration) < setting.size:
+        raise FedsrcError(
+            f"size {setting.size} is more than the {len(calibration)} units that are left to calibrate with"
+        )
     if len(calibration) == 0:
         raise FedsrcError("no units are left to calibrate with", hint="lower development_share or heldout_share")
     return Parts(part(order[:first]), calibration, part(order[first:second]), site)
@@ -127,7 +145,7 @@ def _source_sites(records: Records, units: Units) -> Positions:
 
 def _records(population: Table | Demo | Binormal, folder: Path) -> Records:
     if isinstance(population, Table):
-        return read_records(folder / population.table)
+        return _table(population, folder / population.table)
     if isinstance(population, Binormal):
         return binormal(population)
     task = next((name for name in TASKS if name == population.demo), None)
@@ -141,6 +159,24 @@ def _records(population: Table | Demo | Binormal, folder: Path) -> Records:
         frame[population.score].to_numpy().astype(np.float64), frame["loss"].to_numpy().astype(np.float64),
         source=source.astype(np.int64), source_names=tuple(codes.tolist()),
     )  # fmt: skip
+
+
+def _table(population: Table, path: Path) -> Records:
+    records = read_records(path, columns=Columns(score=population.score))
+    if not population.where:
+        return records
+    frame = scan(path)[0].collect()
+    if strange := set(population.where) - set(frame.columns):
+        raise FedsrcError(f"there is no column {min(strange)!r}", where=str(path))
+    kept = np.flatnonzero(
+        frame.select(pl.all_horizontal(pl.col(k).cast(pl.String) == v for k, v in population.where.items()))
+    )
+    if kept.size == 0:
+        raise FedsrcError(f"population {population.name!r}: no row is left", where=str(path))
+    source = None if records.source is None else records.source[kept]
+    return replace(
+        records, score=records.score[kept], loss=records.loss[kept], site=records.site[kept], source=source, ids=None
+    )
 
 
 def binormal(population: Binormal) -> Records:

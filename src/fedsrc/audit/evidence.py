@@ -102,7 +102,8 @@ def released(cell: Cell, events: Events, *, seed: tuple[int, ...]) -> Evidence:
     lattice = way.fresh * own.basis.encode(events.masses) + _noise(events, own, way.messages, seed) / way.divided
     releases = np.cumsum((events.answered | events.withheld).sum(axis=-1), axis=1)[..., None]
     seen = _charged(cell.registration, events, masses(cell.registration, lattice, scaled * releases))
-    return _gather(cell, events, seen, events.drawn, way.fresh, unit or 1.0, seed)
+    found = _gather(cell, events, seen, events.drawn, way.fresh, unit or 1.0, seed)
+    return replace(found, worst=seen.supported) if events.withheld.any() else found
 
 
 def _noise(events: Events, rule: Mechanism, messages: int, seed: tuple[int, ...]) -> Ints:

@@ -25,7 +25,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
 from fedsrc.canonical import digest
 from fedsrc.comparators import METHODS, NATIVE
@@ -39,10 +39,16 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Table(Frozen):
-    """Real records: a table with score and loss, optionally site and source, beside the study file."""
+    """Real records: a table with loss, scores and optionally site and source, beside the study file.
+
+    score    the column that scores
+    where    keeps rows in which these columns have these values
+    """
 
     name: Name
     table: Text
+    score: Text = "score"
+    where: dict[str, str] = Field(default_factory=dict)
     about: Text = ""
 
 
@@ -97,7 +103,28 @@ class Boundary(Frozen):
     about: Text = ""
 
 
-Population = Table | Demo | Binormal | Printed | Boundary
+KINDS = {"table": Table, "demo": Demo, "records": Binormal, "acceptance": Printed, "boundary": Boundary}
+
+
+def kind_of(value: Any) -> str | None:
+    """Which population a TOML table describes: the key that only its kind has."""
+    if not isinstance(value, dict):
+        return next((key for key, kind in KINDS.items() if isinstance(value, kind)), None)
+    return next((key for key in KINDS if key in value), None)
+
+
+Population = Annotated[
+    Annotated[Table, Tag("table")]
+    | Annotated[Demo, Tag("demo")]
+    | Annotated[Binormal, Tag("records")]
+    | Annotated[Printed, Tag("acceptance")]
+    | Annotated[Boundary, Tag("boundary")],
+    Discriminator(
+        kind_of,
+        custom_error_type="population",
+        custom_error_message="a population has table, demo, records, acceptance or boundary",
+    ),
+]
 
 
 class Setting(Frozen):
@@ -201,6 +228,8 @@ class Study(Frozen):
         named = {key for case in self.cases for key in case}
         if both := set(self.sweep) & {*self.setting, *named}:
             raise ValueError(f"{min(both)} is in [sweep] and elsewhere too")
+        if len(set(self.settings)) != len(self.settings):
+            raise ValueError("two settings are the same")
         missing = [each.population for each in self.settings if each.population not in self.by_name]
         if missing:
             raise ValueError(f"there is no population {missing[0]!r}")
@@ -240,7 +269,9 @@ class Study(Frozen):
 
     @cached_property
     def digest(self) -> str:
-        return digest(self.model_dump())
+        """Of everything that decides a record: the settings themselves, in their order, however they were written."""
+        fields = self.model_dump(exclude={"setting", "sweep", "cases"})
+        return digest({**fields, "settings": [setting.model_dump() for setting in self.settings]})
 
     @classmethod
     def from_toml(cls, text: str, *, where: str = "study") -> Study:

@@ -18,11 +18,13 @@ FRACTIONS = np.array([0.25, 0.5, 0.75, 1.0])
 def log_capital(D: Floats, N: Floats, eta: Floats, fractions: Floats = FRACTIONS) -> Floats:
     """log prod_t (1 - kappa x_t), x_t the round's increment of D over its records plus eta, cut to [-1, 1].
 
-    The last axis holds the fractions kappa.
+    The last axis holds the fractions kappa. In a round without records nothing is bet; nor at eta = 1, where nothing
+    is known of the mixture.
 
     Paper: Appendix "The Exploratory Capital-Based Comparator".
     """
-    x = np.diff(D, axis=-2, prepend=0.0) / np.diff(N, axis=-1, prepend=0.0)[..., None] + eta[..., None]
+    n = np.diff(np.where(eta < 1, N, 0.0), axis=-1, prepend=0.0)[..., None]
+    x = np.where(n > 0, np.diff(D, axis=-2, prepend=0.0) / np.where(n > 0, n, 1.0) + eta[..., None], 0.0)
     with np.errstate(divide="ignore"):  # a factor of zero is ruin, -inf for good
         return np.cumsum(np.log1p(-fractions * np.clip(x, -1.0, 1.0)[..., None]), axis=-3)
 

@@ -42,19 +42,22 @@ def judge_sites(evidence: Evidence, aim: Aim) -> Verdict:
 
 def summary(found: Verdict, evidence: Evidence) -> LocalSummary:
     """Each site deploys its own best threshold; macro and record-weighted means of its certified acceptance."""
-    records = sites_of(evidence).records
     deployed = np.where(found.certified, found.acceptance_lower, 0.0).max(axis=-1)
-    share = records / records.sum(axis=-1, keepdims=True)
+    share = shares(evidence)
     return LocalSummary(
         deployed.mean(axis=-1), (share * deployed).sum(axis=-1), found.certified.any(axis=-1).mean(axis=-1)
     )
 
 
+def shares(evidence: Evidence) -> Floats:
+    """Each site's share of the records so far; zero before the first."""
+    records = sites_of(evidence).records
+    return np.asarray(records / np.maximum(1.0, records.sum(axis=-1, keepdims=True)))
+
+
 def judge(evidence: Evidence, aim: Aim) -> Verdict:
     """A threshold counts when every site certifies it; its acceptance bound is the record-weighted one."""
-    found = judge_sites(evidence, aim)
-    records = sites_of(evidence).records
-    share = (records / records.sum(axis=-1, keepdims=True))[..., None]
+    found, share = judge_sites(evidence, aim), shares(evidence)[..., None]
     everywhere = np.asarray(found.certified.all(axis=-2))
     return verdict(everywhere, acceptance=(share * found.acceptance_lower).sum(axis=-2))
 

@@ -103,6 +103,8 @@ class Evidence:
     unit       v0, the noise variance of one released coordinate; 1 without noise
     declared   deployment weights are declared, so that every look speaks of the same mixture
     binary     losses are 0 or 1
+    worst      supported mass where it is not accepted less unsupported: releases that never arrived are charged with
+               each mass at its own worst
     """
 
     accepted: Floats
@@ -115,6 +117,7 @@ class Evidence:
     binary: bool
     sites: Sites | None = None
     unreleased: Unreleased | None = None
+    worst: Floats | None = None
 
     @property
     def thresholds(self) -> int:
@@ -126,7 +129,7 @@ class Evidence:
 
     @property
     def supported(self) -> Floats:
-        return self.accepted - self.unsupported
+        return self.accepted - self.unsupported if self.worst is None else self.worst
 
     @property
     def V_A(self) -> Floats:
