@@ -93,6 +93,7 @@ def test_populations_are_swept_first_unless_one_is_named() -> None:
         (BOUNDARY + "[sweep]\nepsilon = [inf, 1.0]\n", ("epsilon",)),
         (BOUNDARY + "[[cases]]\ndropout = 0.2\n[[cases]]\nbatch = 9\n", ("dropout",)),
         (BOUNDARY + "[[cases]]\n[[cases]]\nbatch = 9\n[[cases]]\nbatch = 9\nsites = 2\n", ("batch", "sites")),
+        (BOUNDARY + "[[cases]]\nbatch = 9\nsites = 3\n[[cases]]\nbatch = 9\nsites = 2\n", ("sites",)),
         (TWO + '[[cases]]\npopulation = "P"\ndrift = 0.1\n[[cases]]\npopulation = "Q"\n', ("population",)),
         (BOUNDARY + "[sweep]\nsites = [2, 3]\n[[cases]]\n[[cases]]\nmoved = 0.1\n", ("sites", "moved")),
     ],
@@ -182,7 +183,9 @@ def test_methods_are_named_once_and_exist() -> None:
 def test_a_misspelt_field_of_a_population_is_named() -> None:
     """Not the fields that populations of other kinds would need."""
     assert "spreda" in problem(HEAD + BOUNDARY + "spreda = 0.1\n")
-    assert "populations.0.records.auc" in problem(HEAD + '[[populations]]\nname = "b"\nrecords = 9\nunsupported = 0.5\naucc = 0.7\n')
+    assert "populations.0.records.auc" in problem(
+        HEAD + '[[populations]]\nname = "b"\nrecords = 9\nunsupported = 0.5\naucc = 0.7\n'
+    )
 
 
 POPULATIONS: dict[str, tuple[Ways, Ways]] = {
@@ -271,7 +274,10 @@ Rows = Sequence[Row]
 
 
 def made(count: int = 120, *, seed: int = 0, graded: bool = False) -> list[Row]:
-    """Rows with distinct scores, in sources of one to five answers; each source lives at one of three sites."""
+    """Rows with distinct scores, in sources of one to five answers; each source lives at one of three sites.
+
+    Scores lie on the thresholds of a grid, where "at least" and "more than" are not the same.
+    """
     rng = random.Random(seed)
     ranks = rng.sample(range(count), count)
     sources: list[int] = []
@@ -280,7 +286,7 @@ def made(count: int = 120, *, seed: int = 0, graded: bool = False) -> list[Row]:
     losses = (0.0, 0.25, 0.5, 1.0) if graded else (0.0, 0.0, 1.0)
     homes = [rng.choice("AABBBC") for _ in range(count)]
     rows = [
-        Row((rank + 0.5) / count, rng.choice(losses), homes[source], f"q{source:03d}")
+        Row(rank / count, rng.choice(losses), homes[source], f"q{source:03d}")
         for rank, source in zip(ranks, sources[:count], strict=True)
     ]
     rng.shuffle(rows)
@@ -374,6 +380,20 @@ def test_without_sources_rows_are_split(tmp_path: Path) -> None:
     assert sorted(scores) == sorted(row.score for row in ROWS)
 
 
+def test_a_split_is_random(tmp_path: Path) -> None:
+    """No part is a run of sources in their order, and every seed splits in its own way."""
+    records = read_records(written(tmp_path, ROWS))
+    known = sorted({row.source for row in ROWS})
+    seen = []
+    for seed in range(5):
+        parts = split(records, Setting(population="t", heldout_share=0.3), np.random.default_rng(seed))
+        for part in (parts.development, parts.heldout, parts.calibration):
+            places = sorted({known.index(row.source) for row in flat(rows_in(part))})
+            assert places != list(range(places[0], places[-1] + 1))
+        seen.append(tuple(parts.development.score.tolist()))
+    assert len(set(seen)) == 5
+
+
 def test_no_development_part_where_none_is_needed(tmp_path: Path) -> None:
     for origin in ("support", "grid"):
         parts = parts_of(tmp_path, thresholds_from=origin, heldout_share=0.2)
@@ -454,9 +474,10 @@ def test_size_is_the_number_of_units_that_calibrate(tmp_path: Path, unit: str) -
     assert len(some.calibration) == 17
     assert rows_in(some.development) == rows_in(whole.development)
     assert rows_in(some.heldout) == rows_in(whole.heldout)
-    kept = [tuple(members) for members in rows_in(some.calibration)]
+    kept, known = ([tuple(members) for members in rows_in(each.calibration)] for each in (some, whole))
     assert len(set(kept)) == 17
-    assert set(kept) < {tuple(members) for members in rows_in(whole.calibration)}
+    assert set(kept) < set(known)
+    assert set(kept) != set(known[:17])  # not those that come first
     cell = cell_of(tmp_path, size=17, sites=3, **ways)
     assert sum(site.law.size for site in cell.sites) == 17
     natural = parts_of(tmp_path, size=17, **ways)
@@ -626,13 +647,14 @@ def test_drift_and_label_noise_need_binary_records(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unit", ["record", "source"])
 def test_held_out_answers_are_counted(tmp_path: Path, unit: str) -> None:
-    ways: Ways = {"unit": unit, "thresholds": 6, "heldout_share": 0.3}
+    ways: Ways = {"unit": unit, "thresholds_from": "grid", "thresholds": 11, "heldout_share": 0.3}
     rows = made(graded=True)
     cell = cell_of(tmp_path, rows, **ways)
     apart = flat(rows_in(parts_of(tmp_path, rows, **ways).heldout, rows))
     assert cell.heldout is not None
     for j, threshold in enumerate(thresholds(cell)):
         accepted = [row.loss for row in apart if row.score >= threshold]
+        assert any(row.score == threshold for row in rows)
         assert cell.heldout[:, j].tolist() == near([len(accepted), sum(accepted)])
     assert cell_of(tmp_path, thresholds=6).heldout is None
 
@@ -713,6 +735,33 @@ def test_sources_need_a_source_column(tmp_path: Path) -> None:
         cell_of(tmp_path, ROWS, "source", unit="source")
 
 
+def test_a_population_may_be_some_rows_of_a_table(tmp_path: Path) -> None:
+    """Rows are chosen by columns of any kind, missing values choose nothing, and every score has its column."""
+    frame = pl.DataFrame(ROWS, schema=Row._fields, orient="row")
+    frame = frame.with_columns(
+        pl.Series("task", [("a", "b", None)[i % 3] for i in range(N)]), pl.Series("year", [i % 2 for i in range(N)]),
+        (1 - pl.col("score")).alias("other"),
+    )  # fmt: skip
+    frame.write_parquet(tmp_path / "t.parquet")
+
+    def cell(**names: Any) -> Cell:
+        population = Table(name="t", table="t.parquet", **names)
+        setting = Setting(population="t", partition="natural", **GRID)
+        return build(setting, population, seed=SEED, folder=tmp_path)
+
+    chosen = [row for i, row in enumerate(ROWS) if i % 3 == 0 and i % 2 == 1]
+    found = at_sites(cell(where={"task": "a", "year": "1"}))
+    assert sorted(row for site in found for row in flat(site)) == sorted(chosen)
+    assert [{row.site for row in flat(site)} for site in found] == [{"A"}, {"B"}, {"C"}]
+    mirrored = [[[row._replace(score=1 - row.score) for row in unit] for unit in site] for site in at_sites(cell())]
+    check_facts(cell(score="other"), mirrored)
+    for names, what in [({"where": {"task": "z"}}, "no row is left"), ({"where": {"z": "a"}}, "no column 'z'")]:
+        with pytest.raises(FedsrcError, match=what):
+            cell(**names)
+    with pytest.raises(FedsrcError, match="no column 'z'"):
+        cell(score="z")
+
+
 def test_embedded_tables() -> None:
     def demo(**names: str) -> Cell:
         return build(Setting(population="d", thresholds=3), Demo(name="d", **names), seed=0, folder=Path())
@@ -721,7 +770,7 @@ def test_embedded_tables() -> None:
     assert (cell.surrogate, cell.items, cell.binary) == (False, True, True)
     with pytest.raises(FedsrcError, match="there is no embedded table 'poems'"):
         demo(demo="poems")
-    with pytest.raises(FedsrcError, match="has no score 'guess'"):
+    with pytest.raises(FedsrcError, match="have no score 'guess'"):
         demo(demo="qa", score="guess")
 
 
@@ -931,6 +980,12 @@ def test_a_printed_law_has_the_printed_acceptance_and_risk(
         assert [z for _, z in found] == near(unsupported)
         assert (cell.acceptance[k].tolist(), cell.unsupported[k].tolist()) == (near(acceptance), near(unsupported))
     assert (cell.surrogate, cell.items, cell.binary, cell.heldout) == (True, False, True, None)
+
+
+def test_what_a_printed_law_rejects_is_unsupported() -> None:
+    cell = printed_cell((0.6, 0.2), (0.1, 0.1))
+    rejected = {second[0]: p for (_, second), p in law_of(cell.sites[0]).items() if not any(second[1:]) and p}
+    assert rejected[1] == near(0.4)
 
 
 def test_impossible_prints_are_refused() -> None:

@@ -21,7 +21,7 @@ import pytest
 
 from fedsrc.audit import events, evidence
 from fedsrc.audit.cell import Cell, build
-from fedsrc.audit.engine import run_task, tasks
+from fedsrc.audit.engine import read_trials, run_study, run_task, tasks
 from fedsrc.audit.events import ENDLESS, Events, happen
 from fedsrc.audit.evidence import aim_of, exact, facts_of, payload_bytes, released, spent
 from fedsrc.audit.looks import looks
@@ -762,3 +762,11 @@ def test_looks_are_those_of_the_records_of_the_study() -> None:
             assert first in (None, record["look"])
             fired += record["fired"]
     assert 12 < fired < 48
+
+
+def test_a_study_may_sweep_the_number_of_sites(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(LOOKS.replace("sites = 3\n", "").replace("policy = [", "sites = [2, 3]\n# ["))
+    study = run_study(tmp_path / "study.toml", tmp_path / "out", jobs=1)
+    _, records = read_trials(tmp_path / "out")
+    for index, setting in enumerate(study.settings):
+        assert {len(row["slots"]) for row in rows(records, setting=index)} == {setting.sites}

@@ -148,17 +148,21 @@ def _records(population: Table | Demo | Binormal, folder: Path) -> Records:
         return _table(population, folder / population.table)
     if isinstance(population, Binormal):
         return binormal(population)
-    task = next((name for name in TASKS if name == population.demo), None)
-    if task is None:
-        raise FedsrcError(f"there is no embedded table {population.demo!r}", hint=f"tables: {', '.join(TASKS)}")
-    frame = score_table(task)
+    return _embedded(population)
+
+
+def _embedded(population: Demo) -> Records:
+    tasks = [task for task in TASKS if population.demo in (task, "all")]
+    if not tasks:
+        raise FedsrcError(f"there is no embedded table {population.demo!r}", hint=f"tables: {', '.join(TASKS)}, or all")
+    frames = [score_table(task).with_columns(source=task + ":" + pl.col("source").cast(pl.String)) for task in tasks]
+    frame = pl.concat(frames, how="diagonal_relaxed")
     if population.score not in frame.columns:
-        raise FedsrcError(f"the embedded table {task} has no score {population.score!r}")
-    codes, source = np.unique(frame["source"].to_numpy().astype(str), return_inverse=True)
-    return _as_records(
-        frame[population.score].to_numpy().astype(np.float64), frame["loss"].to_numpy().astype(np.float64),
-        source=source.astype(np.int64), source_names=tuple(codes.tolist()),
-    )  # fmt: skip
+        raise FedsrcError(f"the embedded tables have no score {population.score!r}")
+    names, source = np.unique(frame["source"].to_numpy().astype(str), return_inverse=True)
+    score, loss = (frame[name].to_numpy().astype(np.float64) for name in (population.score, "loss"))
+    site = np.repeat(np.arange(len(tasks)), [each.height for each in frames])
+    return Records("", score, loss, site, tuple(tasks), source.astype(np.int64), tuple(names.tolist()), None)
 
 
 def _table(population: Table, path: Path) -> Records:
@@ -185,14 +189,7 @@ def binormal(population: Binormal) -> Records:
     loss = np.zeros(population.records)
     loss[: round(population.unsupported * population.records)] = 1.0
     score = ndtr(rng.standard_normal(loss.size) + np.sqrt(2.0) * ndtri(population.auc) * (1.0 - loss))
-    return _as_records(score, loss)
-
-
-def _as_records(
-    score: Floats, loss: Floats, *, source: Positions | None = None, source_names: tuple[str, ...] = ()
-) -> Records:
-    site = np.zeros(score.size, dtype=np.int64)
-    return Records("", score, loss, site, ("all",), source, source_names, None)
+    return Records("", score, loss, np.zeros(loss.size, dtype=np.int64), ("all",), None, (), None)
 
 
 def _dealt(parts: Parts, setting: Setting, rng: np.random.Generator) -> list[Positions]:

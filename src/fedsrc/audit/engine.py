@@ -36,7 +36,15 @@ from fedsrc.comparators import METHODS
 from fedsrc.errors import FedsrcError
 from fedsrc.files import read_text, unwritable, write_whole
 
-SHARED = ("epsilon", "failure_probability", "min_acceptance", "queries", "reading", "delta")  # events do not see these
+SHARED = (
+    "case",
+    "epsilon",
+    "failure_probability",
+    "min_acceptance",
+    "queries",
+    "reading",
+    "delta",
+)  # events do not see these
 PER_SITE = ("local-only", "federated-")  # methods that read sums per site; native ones do too
 Backend = Literal["processes", "ray", "dask", "given"]
 WAVE = 256
@@ -109,7 +117,7 @@ def run_task(text: str, folder: str, task: Task) -> Done:
     blocks: dict[str, Block] = {}
     frames = []
     for index, cell in zip(task.settings, cells, strict=True):
-        key = cell.setting.model_dump_json(exclude={"policy"})
+        key = cell.setting.model_dump_json(exclude={"policy", "case"})
         if key not in blocks:
             blocks = {key: Block(cell, events, seed)}  # one at a time: neighbours differ in policy alone
         found = [rows(blocks[key], cell.setting.policy, methods, first=task.first)]

@@ -95,10 +95,11 @@ def _method(method: Method, block: Block, policy: str) -> pl.DataFrame:
     found = tuples(method, evidence, aim, fired, look)
     missed = screen.missed[:, -1] if method.stops == "at the last look" else screen.missed.any(axis=-1)
     bounds = {name: value for name, value in vars(found).items() if name != "threshold"}
-    return pl.DataFrame({
+    made = pl.DataFrame({
         "fired": fired, "missed": missed, **_facts(method, block, fired, look, found.threshold), **bounds,
         **_schedule(block, evidence, look), **_heldout(block.cell, found.threshold), **_local(method, block),
     })  # fmt: skip
+    return made.with_columns(pl.col("slots").arr.to_list())  # settings may differ in their number of sites
 
 
 def _facts(method: Method, block: Block, fired: Bools, look: Ints, j: Ints) -> dict[str, NDArray[Any]]:

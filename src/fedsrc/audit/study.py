@@ -53,7 +53,7 @@ class Table(Frozen):
 
 
 class Demo(Frozen):
-    """Real records: an embedded table of scores."""
+    """Real records: an embedded table of scores, or all of them, each a site."""
 
     name: Name
     demo: Text
@@ -130,6 +130,7 @@ Population = Annotated[
 class Setting(Frozen):
     """One cell of a study. Defaults are the paper's.
 
+    case              a name for it in tables
     thresholds_from   "development": quantiles of a share of the units, which then leave; "support": quantiles of the
                       calibration scores themselves, labels unseen, and the guarantee is then conditional on that
                       support (Paper: Proposition (condthresh)); "grid": a public grid
@@ -147,6 +148,7 @@ class Setting(Frozen):
     """
 
     population: Name
+    case: Text = ""
     target_risk: Probability = 0.2
     min_acceptance: Probability = 0.05
     failure_probability: Probability = 0.05
@@ -256,7 +258,7 @@ class Study(Frozen):
     @property
     def varied(self) -> tuple[str, ...]:
         """What tells settings apart: population, then the sweep, then as much of the cases as is needed."""
-        keys = [key for key in dict.fromkeys(["population", *self.sweep]) if self._values(key) > 1]
+        keys = [key for key in dict.fromkeys(["population", "case", *self.sweep]) if self._values(key) > 1]
         others = [key for key in dict.fromkeys(key for case in self.cases for key in case) if self._values(key) > 1]
         for key in others:
             if len({tuple(getattr(each, name) for name in keys) for each in self.settings}) == len(self.settings):
