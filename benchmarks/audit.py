@@ -1,7 +1,7 @@
 """The registered audit: how long it takes, beside a plain loop over trials in the same run, and what it finds.
 
 Writes docs/results/audit.md. Run: OPENBLAS_NUM_THREADS=1 python benchmarks/audit.py FOLDER
-FOLDER holds c1.parquet; without it the script says how to make it.
+FOLDER holds the table of C1; without it the script says how to make it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tables import markdown, publish, words
 import fedsrc
 from fedsrc.audit.cell import build
 from fedsrc.audit.engine import read_trials, run_study
-from fedsrc.audit.study import Study
+from fedsrc.audit.study import Study, Table
 from fedsrc.audit.summary import summarise
 
 STUDY = Path(fedsrc.__file__).parent / "studies" / "registered.toml"
-TABLE, TARGETS, ONE_TARGET = "c1.parquet", "target_risk = [0.10, 0.20]", "target_risk = [0.20]"
+TARGETS, ONE_TARGET = "target_risk = [0.10, 0.20]", "target_risk = [0.20]"
 CORES = 2
 SAMPLE = 10  # trials of the loop in each setting
 LIMIT, TIMES = 60.0, 20.0  # seconds, and trials per second against the loop's
@@ -195,7 +195,7 @@ C1 is real. C2, C3 and C4 are surrogates: made-up scores and labels with the pap
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/audit.py FOLDER
 
-where FOLDER holds `{TABLE}`, from
+where FOLDER holds `{table()}`, from
 
 {commands()}"""
 
@@ -275,11 +275,16 @@ def results_reading(made: Engine) -> str:
         All cells and privacy levels together, policy `first`:""")
 
 
+def table() -> str:
+    """The file that the study reads C1 from."""
+    return next(each.table for each in Study.read(STUDY).populations if isinstance(each, Table))
+
+
 def folder_of(arguments: Sequence[str]) -> Path:
     """The folder with the table of C1; without it, how to make it."""
-    if len(arguments) == 1 and (Path(arguments[0]) / TABLE).is_file():
+    if len(arguments) == 1 and (Path(arguments[0]) / table()).is_file():
         return Path(arguments[0])
-    print(f"error: give a folder that holds {TABLE}\nhint: make it with\n\n{commands()}\n", file=sys.stderr)
+    print(f"error: give a folder that holds {table()}\nhint: make it with\n\n{commands()}\n", file=sys.stderr)
     sys.exit(2)
 
 

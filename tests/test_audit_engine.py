@@ -31,7 +31,7 @@ from fedsrc.audit.evidence import aim_of, facts_of, released
 from fedsrc.audit.looks import looks
 from fedsrc.audit.outcomes import Block, rows
 from fedsrc.audit.study import Study
-from fedsrc.audit.summary import bootstrap_weights, difference, summarise, summary
+from fedsrc.audit.summary import bootstrap_weights, cells, difference, summarise, summary
 from fedsrc.certify import Sample, look
 from fedsrc.cli import main
 from fedsrc.comparators import METHODS, Aim, Evidence, Facts, gather
@@ -317,13 +317,14 @@ def test_intervals_have_their_own_denominators() -> None:
         "missed": [True] * 3 + [False] * 27, "failed": [True] * 2 + [False] * 28, "at_boundary": [False] * n,
         "acceptance": [0.5] * n, "records": [100.0] * n,
     })  # fmt: skip
-    row = summary(study, frame, Path()).row(0, named=True)
+    known = cells(study, Path())
+    row = summary(study, frame, known).row(0, named=True)
     assert (row["violations"], row["failures"], row["fired"]) == (3, 2, 10)
     assert binom.sf(2, 30, row["violations_low"]) == pytest.approx(0.025)
     assert binom.cdf(2, 30, row["failures_high"]) == pytest.approx(0.025)
     assert binom.cdf(2, 10, row["failures_given_firing_high"]) == pytest.approx(0.025)
     with pytest.raises(FedsrcError, match="29 records for 30 trials"):
-        summary(study, frame.head(29), Path())
+        summary(study, frame.head(29), known)
 
 
 def test_differences_are_paired() -> None:

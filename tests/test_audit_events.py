@@ -338,6 +338,31 @@ def test_noise_and_transfer_are_of_what_arrived(name: str, release: str) -> None
     assert len(np.unique(releases[:, -1])) > 1
 
 
+def test_transfer_weighs_each_site_s_drift() -> None:
+    for declared in (True, False):
+        values = cell_of(sites=3).registration.model_dump()
+        given: list[Ways] = [{"weight": w, "drift": g} for w, g in ((0.5, 0.3), (0.3, 0.0), (0.2, 0.1))]
+        values["sites"] = [
+            {**site, **(each if declared else {"drift": each["drift"], "weight": None})}
+            for site, each in zip(values["sites"], given, strict=True)
+        ]
+        reg, slots = Registration.model_validate(values), np.asarray([[10, 20, 30], [60, 0, 0]])
+        for row, found in zip(slots.astype(np.float64), evidence.transfer(reg, slots), strict=True):
+            weights = np.asarray(reg.weights or row / row.sum())
+            assert found == pytest.approx(eta(weights, row, np.asarray([0.3, 0.0, 0.1])), abs=1e-12)
+
+
+def test_evidence_says_what_methods_must_know() -> None:
+    for setting, declared in ((Ways(), True), ({"weights": "as calibrated"}, False), ({"moved": 0.1}, True)):
+        cell = cell_of(epsilon=1.0, rounds=2, **setting)
+        found = happen(cell, trials=1, seed=SEED)
+        assert released(cell, found, seed=SEED).declared == exact(cell, found, seed=SEED).declared == declared
+    for name, binary in (("printed", True), ("boundary", True), ("graded", False), ("sources", False)):
+        population, ways = LAWS[name]
+        cell = cell_of(population, rounds=2, **ways)
+        assert exact(cell, happen(cell, trials=1, seed=SEED), seed=SEED).binary == binary
+
+
 def check_noise(seen: Evidence, reg: Registration, trial: int, look: int, releases: float) -> None:
     """The covariance proxy is that of so many registered releases."""
     nothing = np.zeros((2, registered_mechanism(reg).basis.p), dtype=np.int64)
@@ -346,11 +371,13 @@ def check_noise(seen: Evidence, reg: Registration, trial: int, look: int, releas
 
 
 def test_dropout_is_decided_before_any_record_is_looked_at() -> None:
-    """Coins are the same whatever the records say, and as many fall as the rate says."""
+    """Coins are the same whatever the records say and however many are drawn, and as many fall as the rate says."""
     ways: Ways = {"dropout": 0.3, "rounds": 20, "batch": 2, "weights": "as calibrated", "sites": 3}
     one, two = (happen(units(seed=seed, **ways), trials=200, seed=SEED) for seed in (0, 1))
     np.testing.assert_array_equal(one.dropped, two.dropped)
     assert not np.array_equal(one.masses, two.masses)
+    larger = happen(units(**{**ways, "batch": 5}), trials=200, seed=SEED)
+    np.testing.assert_array_equal(one.dropped, larger.dropped)
     assert abs(one.dropped.mean() - 0.3) < 6 * math.sqrt(0.21 / one.dropped.size)
     assert np.abs(one.dropped.mean(axis=(0, 1)) - 0.3).max() < 6 * math.sqrt(0.21 / 4000)
 
@@ -415,10 +442,11 @@ def test_noise_does_not_depend_on_target_or_records() -> None:
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize(("queries", "reading"), READINGS)
 def test_the_unit_is_the_variance_of_one_coordinate(queries: int, reading: str, release: str) -> None:
-    """The highest threshold's mass is one coordinate of a release."""
-    cell = cell_of(release=release, epsilon=1.0, queries=queries, reading=reading, sites=1, rounds=1)
-    seen = released(cell, happen(cell, trials=1, seed=SEED), seed=SEED)
-    assert seen.unit == pytest.approx(float(seen.noise.uu[0, 0, -1]), rel=1e-9)
+    """The highest threshold's mass is one coordinate of a release, whatever the grid of masses."""
+    for population in (PRINTED, Boundary(name="p", boundary=True, graded=True)):
+        cell = cell_of(population, release=release, epsilon=1.0, queries=queries, reading=reading, sites=1, rounds=1)
+        seen = released(cell, happen(cell, trials=1, seed=SEED), seed=SEED)
+        assert seen.unit == pytest.approx(float(seen.noise.uu[0, 0, -1]), rel=1e-9)
 
 
 def test_without_privacy_nothing_is_added() -> None:
@@ -559,6 +587,7 @@ def test_withheld_releases_are_charged_as_a_real_run_does(name: str) -> None:
             assert seen.records[here] == tally.total
             assert seen.eta[here] == pytest.approx(transfer(cell.registration, tally), abs=1e-12)
             check_noise(seen, cell.registration, trial, look, tally.releases)
+    np.testing.assert_array_equal(drawn(cell, found.masses).sum(axis=-1), found.records)
     np.testing.assert_array_equal(found.dropped, found.withheld)
     assert not (found.answered & found.withheld).any()
 
@@ -572,6 +601,17 @@ def test_supported_mass_is_charged_as_a_real_run_does() -> None:
         for look, tally in enumerate(charged(cell, found, trial)):
             supported = arrived.supported[trial, look] + tally.charge.supported
             np.testing.assert_allclose(seen.supported[trial, look], supported)
+
+
+def test_exact_sums_are_of_what_arrived() -> None:
+    """A reference knows nothing of releases that were withheld, and is not charged for them."""
+    cell = cell_of(LINES, thresholds=4, release="default", withheld=0.3, batch=10, rounds=7)
+    found = happen(cell, trials=4, seed=SEED)
+    seen, plain = exact(cell, found, seed=SEED), exact(cell, without_charge(found), seed=SEED)
+    np.testing.assert_array_equal(seen.records, np.maximum(1, found.slots.sum(axis=-1)))
+    np.testing.assert_array_equal([seen.accepted, seen.unsupported], [plain.accepted, plain.unsupported])
+    np.testing.assert_array_equal(seen.eta, plain.eta)
+    assert (found.records < (found.slots + found.missing).sum(axis=-1)).any()
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3])
@@ -753,6 +793,7 @@ def test_looks_are_those_of_the_records_of_the_study() -> None:
     study = Study.from_toml(LOOKS)
     frame = looks(study, Path(), trials=100)
     assert frame["trial"].n_unique() == 4  # those of the first block
+    assert looks(study, Path(), trials=2).equals(frame.filter(pl.col("trial") < 2))
     fired = 0
     for task in (task for task in tasks(study) if task.block == 0):
         for record in rows(pl.read_parquet(run_task(LOOKS, "", task).data), method="fed-src-c"):

@@ -24,10 +24,10 @@ LAYERS = [
     ["scores"],
     ["demo"],
     ["audit"],
-    ["forecast"],
+    ["forecast", "studies"],
     ["__init__"],
     ["cli_common"],
-    ["cli_answers", "cli_audit", "cli_fit", "cli_score"],
+    ["cli_answers", "cli_audit", "cli_fit", "cli_reproduce", "cli_score"],
     ["cli"],
 ]
 LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}

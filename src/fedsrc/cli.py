@@ -31,6 +31,7 @@ from fedsrc.cli_answers import answers_command
 from fedsrc.cli_audit import audit_command
 from fedsrc.cli_common import FORMAT, FilePath, FolderPath, say
 from fedsrc.cli_fit import fit_command
+from fedsrc.cli_reproduce import reproduce_command
 from fedsrc.cli_score import score_command
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import Collected, answer_file, collect, start
@@ -639,6 +640,7 @@ cli.add_command(answers_command)
 cli.add_command(audit_command)
 cli.add_command(score_command)
 cli.add_command(fit_command)
+cli.add_command(reproduce_command)
 
 
 def main() -> None:

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsrc.audit.population import Support, from_cells, truth, uniform
+from fedsrc.audit.population import Support, from_cells, information_limit, truth, uniform
 from fedsrc.audit.trials import simulate
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.limits import k_inf
 from fedsrc.records import Records, Units, unit_count, units_of
 from fedsrc.registration import Betting, Registration
 from fedsrc.replay import Replay
@@ -106,20 +105,6 @@ def forecasts(
     for target in targets:
         for epsilon in epsilons:
             yield forecast(registration, sites, target, epsilon)
-
-
-def information_limit(registration: Registration, sites: Sequence[Support], weights: Sequence[float]) -> float:
-    """Fewest units, on average and without privacy, for a method that is told the best threshold with enough
-    acceptance: log(1/alpha) over the largest growth of any bet. Infinite when no such threshold is below target."""
-    claim, grid = registration.claim, registration.privacy.mass_grid
-    exact = truth(registration, sites, weights)
-    law = np.concatenate([w * site.law for w, site in zip(weights, sites, strict=True)])
-    suffix = np.cumsum(np.concatenate([site.masses for site in sites])[:, :, :0:-1], axis=-1)[:, :, ::-1] / grid
-    accepted = suffix[:, 0] if registration.privacy.encoding == "paired" else suffix.sum(axis=1)
-    contrast = suffix[:, 1] - claim.target_risk * accepted
-    able = (exact.risk < claim.target_risk) & (exact.acceptance > claim.min_acceptance)
-    growth = max((k_inf(contrast[:, j], claim.target_risk, law) for j in np.flatnonzero(able)), default=0.0)
-    return math.log(1 / claim.failure_probability) / growth if growth > 0 else math.inf
 
 
 def from_development(registration: Registration, records: Records) -> list[Support]:

@@ -18,6 +18,7 @@ from fedsrc.audit import boundary, partition
 from fedsrc.audit.population import Support, from_cells, truth, uniform
 from fedsrc.audit.shift import drifted, moved_weights, relabelled
 from fedsrc.audit.study import Binormal, Boundary, Demo, Population, Printed, Setting, Table
+from fedsrc.data.audit import chance_above
 from fedsrc.demo import TASKS, score_table
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.boundaries import Floats
@@ -57,6 +58,7 @@ class Cell:
     acceptance, unsupported  exact shares of the deployment law at each site and threshold, (K, m)
     heldout                  held-out answers accepted and unsupported per threshold, (2, m), or None
     items                    whether an atom of a site is one unit, so that reuse can be counted
+    auc                      chance that a supported answer outscores an unsupported one, where losses are 0 and 1
     """
 
     setting: Setting
@@ -68,6 +70,7 @@ class Cell:
     surrogate: bool
     binary: bool
     items: bool
+    auc: float | None = None
 
     @property
     def weights(self) -> Floats:
@@ -103,9 +106,15 @@ def build(setting: Setting, population: Population, *, seed: int, folder: Path) 
     )
     sites = uniform(registration, [parts.calibration.take(each) for each in indices])
     heldout = _heldout(registration, parts.heldout) if len(parts.heldout) else None
-    return _finish(
+    made = _finish(
         setting, registration, sites, heldout=heldout, surrogate=isinstance(population, Binormal), items=True
     )
+    return replace(made, auc=_auc(parts.calibration) if binary else None)
+
+
+def _auc(units: Units) -> float | None:
+    right, wrong = (units.score[units.loss == loss] for loss in (0.0, 1.0))
+    return chance_above(right, wrong) if right.size and wrong.size else None
 
 
 def split(records: Records, setting: Setting, rng: np.random.Generator) -> Parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from fedsrc.maths.basis import Ints
 from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.limits import k_inf
 from fedsrc.records import Units
 from fedsrc.registration import Registration
 from fedsrc.release import unit_masses
@@ -60,3 +62,17 @@ def truth(registration: Registration, sites: Sequence[Support], weights: Sequenc
     accepted = suffix[0] if registration.privacy.encoding == "paired" else suffix.sum(axis=0)
     risk = np.divide(suffix[1], accepted, out=np.zeros_like(accepted), where=accepted > 0)
     return Truth(accepted, risk)
+
+
+def information_limit(registration: Registration, sites: Sequence[Support], weights: Sequence[float]) -> float:
+    """Fewest units, on average and without privacy, for a method that is told the best threshold with enough
+    acceptance: log(1/alpha) over the largest growth of any bet. Infinite when no such threshold is below target."""
+    claim, grid = registration.claim, registration.privacy.mass_grid
+    exact = truth(registration, sites, weights)
+    law = np.concatenate([w * site.law for w, site in zip(weights, sites, strict=True)])
+    suffix = np.cumsum(np.concatenate([site.masses for site in sites])[:, :, :0:-1], axis=-1)[:, :, ::-1] / grid
+    accepted = suffix[:, 0] if registration.privacy.encoding == "paired" else suffix.sum(axis=1)
+    contrast = suffix[:, 1] - claim.target_risk * accepted
+    able = (exact.risk < claim.target_risk) & (exact.acceptance > claim.min_acceptance)
+    growth = max((k_inf(contrast[:, j], claim.target_risk, law) for j in np.flatnonzero(able)), default=0.0)
+    return math.log(1 / claim.failure_probability) / growth if growth > 0 else math.inf

@@ -21,6 +21,7 @@ import polars as pl
 from fedsrc.audit.cell import Cell, build
 from fedsrc.audit.engine import read_trials
 from fedsrc.audit.evidence import spent
+from fedsrc.audit.population import information_limit
 from fedsrc.audit.study import Binormal, Boundary, Printed, Setting, Study
 from fedsrc.comparators import METHODS, NATIVE, Method
 from fedsrc.errors import FedsrcError
@@ -67,20 +68,26 @@ class Tables:
 def summarise(folder: Path, tables: Path) -> tuple[Study, Tables]:
     """The study in a folder and its tables; `tables` is where the study's own tables lie."""
     study, frame = read_trials(folder)
-    return study, Tables(summary(study, frame, tables), native_summary(study, frame))
+    return study, Tables(summary(study, frame, cells(study, tables)), native_summary(study, frame))
 
 
-def summary(study: Study, frame: pl.DataFrame, tables: Path) -> pl.DataFrame:
-    """One row per setting and method, in the study's order."""
+def cells(study: Study, tables: Path) -> list[dict[str, Any]]:
+    """What is known of every setting before a trial is run."""
+    return [
+        _cell(build(each, study.by_name[each.population], seed=study.seed, folder=tables)) for each in study.settings
+    ]
+
+
+def summary(study: Study, frame: pl.DataFrame, known: list[dict[str, Any]]) -> pl.DataFrame:
+    """One row per setting and method, in the study's order; `known` is what `cells` gives."""
     made = []
+    weights = bootstrap_weights(study.trials, study.seed)
     for index, setting in enumerate(study.settings):
-        cell = build(setting, study.by_name[setting.population], seed=study.seed, folder=tables)
         trials = _trials(study, frame, index, study.methods)
-        weights = bootstrap_weights(study.trials, study.seed)
         for name, part in trials.items():
             against = compared(part, trials[study.methods[0]], weights)
             about = {**_place(study, index, name), **_method(METHODS[name], setting)}
-            made.append({**about, **_cell(cell), **row(part), **against})
+            made.append({**about, **known[index], **row(part), **against})
     return pl.DataFrame(made, infer_schema_length=None)
 
 
@@ -141,7 +148,9 @@ def _cell(cell: Cell) -> dict[str, Any]:
         "surrogate": cell.surrogate,
         "conditional": cell.setting.thresholds_from == "support",
         "units": sum(site.law.size for site in cell.sites) if cell.items else None,
+        "auc": cell.auc,
         "oracle_floor": cell.oracle_floor(),
+        "information_limit": information_limit(cell.registration, cell.sites, cell.weights.tolist()),
         "rho_per_message": charged.rho,
         "epsilon_per_unit": charged.epsilon,
     }

@@ -1,0 +1,86 @@
+"""`fedsrc reproduce`: the paper's experiments and ours, from registered studies to pages, tables and figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from fedsrc.cli_common import FORMAT, FolderPath, say
+
+if TYPE_CHECKING:
+    from fedsrc.audit import engine
+
+
+@click.command("reproduce")
+@click.argument("names", nargs=-1)
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    type=FolderPath,
+    default=Path("results"),
+    show_default=True,
+    help="Pages, tables, figures.",
+)
+@click.option("--tables", type=FolderPath, default=Path("tables"), show_default=True, help="Score tables of real data.")
+@click.option("--data", type=FolderPath, help="A RAGTruth folder: its detector scores become a table.")
+@click.option("--work", type=FolderPath, default=Path("reproduce-work"), show_default=True, help="Per-trial records.")
+@click.option("--jobs", type=int, default=-1, show_default=True, help="Blocks of trials at once; -1: one per core.")
+@click.option("--list", "listed", is_flag=True, help="Only list the studies.")
+@FORMAT
+def reproduce_command(
+    names: tuple[str, ...], folder: Path, tables: Path, data: Path | None, work: Path, jobs: int, listed: bool,
+    output: str,
+) -> None:  # fmt: skip
+    """Run the named studies (without NAMES: all but the longest) and publish their pages, tables and figures.
+
+    Studies whose tables are not in the --tables folder are left out and named. A stopped run goes on where it was.
+    """
+    from fedsrc.studies import reproduce as publisher
+    from fedsrc.studies.catalogue import LONG, NAMES, study_of
+
+    if listed:
+        found = {name: study_of(name) for name in (*NAMES, *LONG)}
+        lines = [
+            f"{name:20} {len(each.settings):4} settings, {each.trials:6,} trials each: {each.name}"
+            for name, each in found.items()
+        ]
+        click.echo("\n".join(lines))
+        return
+    if data is not None:
+        tables.mkdir(parents=True, exist_ok=True)
+        if not publisher.detector_table(data, tables):
+            say(f"note: {data} holds no {publisher.DETECTORS}")
+    with _bar() as tell:
+        ran = publisher.reproduce(names, folder, tables=tables, work=work, jobs=jobs, tell=tell)
+    for name, lacking in ran.left_out.items():
+        say(f"left out: {name}, which needs {', '.join(lacking)} in {tables}")
+    summary = {"published": list(ran.published), "left_out": ran.left_out, "output": str(folder)}
+    text = f"Published {len(ran.published)} studies in {folder}: start at {folder / 'README.md'}."
+    click.echo(json.dumps(summary) if output == "json" else text)
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[str, engine.Progress], None] | None]:
+    """A progress bar per study on a terminal, nothing in a pipe."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def tell(name: str, seen: engine.Progress) -> None:
+            if name not in tasks:
+                tasks[name] = bar.add_task(name, total=seen.of)
+            bar.update(tasks[name], completed=seen.done)
+
+        yield tell

@@ -1,0 +1,126 @@
+"""Run studies and publish them: pages, tables, figures, one manifest."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from fedsrc.audit.engine import Progress, run_study
+from fedsrc.canonical import file_digest
+from fedsrc.files import write_whole
+from fedsrc.studies import figures, today
+from fedsrc.studies.catalogue import NAMES, missing_tables, path_of, study_of
+from fedsrc.studies.results import Result, distil, read_result, write_result
+
+DETECTORS = "detector_scores.csv.gz"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a call of `reproduce` did: studies published, and those left out with the tables they lack."""
+
+    published: tuple[str, ...]
+    left_out: dict[str, list[str]]
+
+
+def reproduce(
+    names: tuple[str, ...],
+    output: Path,
+    *,
+    tables: Path,
+    work: Path,
+    jobs: int = -1,
+    tell: Callable[[str, Progress], None] | None = None,
+) -> Ran:
+    """Run the named studies (all short ones by default) into `work` and publish them in `output`."""
+    published, left_out = [], {}
+    for name in names or NAMES:
+        study = study_of(name)
+        if lacking := missing_tables(study, tables):
+            left_out[name] = lacking
+            continue
+        run_study(path_of(name), work / name, tables=tables, jobs=jobs, progress=_teller(tell, name))
+        write_result(distil(name, work / name, tables), output)
+        published.append(name)
+    publish_overview(output)
+    return Ran(tuple(published), left_out)
+
+
+def _teller(tell: Callable[[str, Progress], None] | None, name: str) -> Callable[[Progress], None] | None:
+    return None if tell is None else lambda seen: tell(name, seen)
+
+
+def publish_overview(output: Path) -> None:
+    """What follows from several studies: the page of what can be certified, figures, the manifest, the index."""
+    results = {name: read_result(name, output) for name in NAMES if (output / f"{name}.json").is_file()}
+    for name, page in overview(results).items():
+        write_whole(output / name, page.encode())
+    for name, image in figures.all_figures(results).items():
+        write_whole(output / name, image)
+    write_whole(output / "manifest.json", manifest(output, results).encode())
+
+
+def overview(results: dict[str, Result]) -> dict[str, str]:
+    """Pages over several studies, by file name."""
+    pages = {"README.md": index(results)}
+    if any(name in results for name in today.STUDIES):
+        pages["certified-today.md"] = today.page(results)
+        pages["certified-today.csv"] = today.csv(results)
+    return pages
+
+
+def index(results: dict[str, Result]) -> str:
+    """The list of studies."""
+    rows = [
+        f"| [{result.study.name}]({name}.md) | {len(result.study.settings)} | {result.study.trials} |"
+        f" {'surrogate' if _surrogate(result) else 'real'} | `fedsrc reproduce {name}` |"
+        for name, result in results.items()
+    ]
+    head = "| study | settings | trials each | populations | command |\n| --- | --- | --- | --- | --- |"
+    lead = (
+        "# The paper's experiments, and ours beside them\n\n"
+        "Each page is computed from the per-trial records beside it (`NAME.parquet`), which `fedsrc reproduce` makes"
+        " from a registered study. [What can be certified today](certified-today.md) draws them together. The word"
+        " surrogate marks made-up populations that match figures the paper prints; all else is real scores of real"
+        " answers."
+    )
+    return "\n\n".join([lead, head + "\n" + "\n".join(rows)]) + "\n"
+
+
+def _surrogate(result: Result) -> bool:
+    return any(each["surrogate"] for each in result.manifest["cells"])
+
+
+def manifest(output: Path, results: dict[str, Result]) -> str:
+    """Digests of everything published, and what it took."""
+    files = sorted(path for path in output.iterdir() if path.suffix in (".parquet", ".csv", ".md", ".svg"))
+    return json.dumps(
+        {
+            "studies": {name: result.manifest["digest"] for name, result in results.items()},
+            "files": {path.name: file_digest(path) for path in files},
+            "tables": {key: value for each in results.values() for key, value in each.manifest["tables"].items()},
+            "wall_seconds": round(sum(each.manifest["cost"]["wall_seconds"] for each in results.values()), 1),
+            "peak_bytes": max((each.manifest["cost"]["peak_bytes"] for each in results.values()), default=0),
+        },
+        indent=1,
+    )
+
+
+def detector_table(data: Path, tables: Path) -> bool:
+    """detectors.parquet from the published detector scores of RAGTruth, where they are; score is 1 - their score."""
+    path = data / DETECTORS
+    if not path.is_file():
+        return False
+    with gzip.open(path) as file:
+        frame = pl.read_csv(file.read())
+    frame.select(
+        pl.col("response_id").cast(pl.String).alias("id"), pl.col("source_id").cast(pl.String).alias("source"),
+        (1.0 - pl.col("hallucination_score")).clip(0.0, 1.0).alias("score"),
+        pl.col("unsupported").cast(pl.Float64).alias("loss"), "system", "split", "model", "task_type",
+    ).drop("id").write_parquet(tables / "detectors.parquet")  # fmt: skip
+    return True
