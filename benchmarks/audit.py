@@ -22,6 +22,7 @@ import numpy as np
 import plain_audit
 import polars as pl
 import scipy
+from joblib.externals.loky import get_reusable_executor
 from scipy.stats import fisher_exact
 from tables import markdown, publish, words
 
@@ -35,6 +36,7 @@ STUDY = Path(fedsrc.__file__).parent / "studies" / "registered.toml"
 TARGETS, ONE_TARGET = "target_risk = [0.10, 0.20]", "target_risk = [0.20]"
 CORES = 2
 SAMPLE = 10  # trials of the loop in each setting
+ROUNDS = 3  # of engine and loop in turn; the one with the median ratio is shown
 LIMIT, TIMES = 60.0, 20.0  # seconds, and trials per second against the loop's
 CHANCE = 1e-6  # that loop and engine are said to differ when they do not, all settings together
 
@@ -85,6 +87,7 @@ def engine(text: str, tables: Path) -> Engine:
     with tempfile.TemporaryDirectory() as name:
         path, folder = Path(name) / "study.toml", Path(name) / "records"
         path.write_text(text, encoding="utf-8")
+        get_reusable_executor().shutdown(wait=True)  # every run starts its own processes
         start = time.perf_counter()
         run_study(path, folder, tables=tables, jobs=CORES)
         middle = time.perf_counter()
@@ -95,12 +98,12 @@ def engine(text: str, tables: Path) -> Engine:
     return Engine(study, records, found.methods, middle - start, end - middle, cost["peak_bytes"])
 
 
-def loop(study: Study, tables: Path) -> Loop:
+def loop(study: Study, tables: Path, turn: int) -> Loop:
     """A few trials of every setting, one process. Building cells and the schedule is not counted."""
     seconds, fired = [], []
     for index, setting in enumerate(study.settings):
         cell = build(setting, study.by_name[setting.population], seed=study.seed, folder=tables)
-        plan, rng = plain_audit.plan_of(cell, study.methods), np.random.default_rng([study.seed, index])
+        plan, rng = plain_audit.plan_of(cell, study.methods), np.random.default_rng([study.seed, turn, index])
         start = time.perf_counter()
         rows = plain_audit.run(plan, trials=SAMPLE, rng=rng)
         seconds.append(time.perf_counter() - start)
@@ -115,6 +118,28 @@ def check_agreement(made: Engine, peer: Loop) -> None:
         table = [[count, SAMPLE - count], [row["fired"], row["trials"] - row["fired"]]]
         if fisher_exact(table).pvalue < CHANCE / made.table.height:
             raise SystemExit(f"error: setting {row['setting']}, {row['method']}: the loop fires {count} of {SAMPLE}")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Engine and loop, one after the other."""
+
+    engine: Engine
+    loop: Loop
+
+    @property
+    def ratio(self) -> float:
+        return self.engine.rate / self.loop.rate
+
+
+def compare(text: str, tables: Path) -> list[Compared]:
+    """Some rounds, the lowest ratio first."""
+    found = []
+    for turn in range(ROUNDS):
+        made = engine(text, tables)
+        found.append(Compared(made, loop(made.study, tables, turn)))
+        check_agreement(made, found[-1].loop)
+    return sorted(found, key=lambda each: each.ratio)
 
 
 # ---------------------------------------------------------------- tables
@@ -177,15 +202,17 @@ def same_trials(made: Engine) -> bool:
 # ---------------------------------------------------------------- text
 
 
-def head(paper: Engine, peer: Loop) -> str:
-    ratio, whole = paper.rate / peer.rate, paper.trials_s + paper.table_s
+def head(rounds: Sequence[Compared]) -> str:
+    ratio, paper = rounds[ROUNDS // 2].ratio, rounds[ROUNDS // 2].engine
+    whole = max(each.engine.trials_s + each.engine.table_s for each in rounds)
     shows = f"""\
         The paper's registered audit has 4 cells, 3 privacy levels, 3 policies and 500 trials of each: {paper.trials:,}
         trials, each followed to the end of its schedule by three methods. Trials per second: **{ratio:.0f} times**
-        those of a plain loop over trials on one core, in the same run (required: {TIMES:.0f};
-        {met(ratio >= TIMES)}). The engine had {CORES} cores. A loop on as many was not run: had it gained all of them,
-        {ratio / CORES:.0f} times would be left. The whole audit took {whole:.0f} s, its table included (required: at
-        most {LIMIT:.0f} s; {met(whole <= LIMIT)}). {finding(paper)}"""
+        those of a plain loop over trials on one core, in the same run (median of {ROUNDS} rounds, from
+        {rounds[0].ratio:.0f} to {rounds[-1].ratio:.0f}; required: {TIMES:.0f}; {met(rounds[0].ratio >= TIMES)}). The
+        engine had {CORES} cores. A loop on as many was not run: had it gained all of them, {ratio / CORES:.0f} times
+        would be left. The whole audit took {whole:.0f} s at most, its table included (required: at most {LIMIT:.0f} s;
+        {met(whole <= LIMIT)}). {finding(paper)}"""
     return f"""\
 # The registered audit: what it finds, and what it takes
 
@@ -234,8 +261,8 @@ def speed_reading(paper: Engine, peer: Loop) -> str:
     shared = peer.rate / (1.0 - peer.share("final"))
     columns = f"""\
         *Peak memory* is of the largest of {CORES} worker processes, interpreter and libraries included. The
-        engine's time runs from nothing to the last block on disk, the first row with the start of its processes; the
-        loop's is of its trials alone."""
+        engine's time runs from the start of its processes to the last block on disk; the loop's is of its trials
+        alone. Engine at the paper's size and loop took turns; the round with the median ratio is shown."""
     what = f"""\
         The loop is `benchmarks/plain_audit.py`: numpy, the same bounds from `fedsrc.maths`, one trial, round and site
         at a time, with everything that trials share (schedule, noise variances, bets, truth) computed once. It ran
@@ -293,13 +320,12 @@ def main() -> None:
     text = STUDY.read_text(encoding="utf-8")
     if text.count(TARGETS) != 1:
         sys.exit(f"error: {STUDY.name} does not say {TARGETS!r}")
-    paper = engine(text.replace(TARGETS, ONE_TARGET), tables)
-    peer = loop(paper.study, tables)
-    check_agreement(paper, peer)
+    rounds = compare(text.replace(TARGETS, ONE_TARGET), tables)
     both = engine(text, tables)
+    paper, peer = rounds[ROUNDS // 2].engine, rounds[ROUNDS // 2].loop
     methods = [cell for name in paper.study.methods for cell in (f"{name}: violations", "fired")]
     publish("audit.md", [
-        head(paper, peer),
+        head(rounds),
         "## What it takes", machine(load), markdown(SPEED_HEADER, speed_rows(paper, both, peer)),
         speed_reading(paper, peer),
         results_head(paper), markdown(CELL_HEADER, cell_rows(paper)), results_reading(paper),

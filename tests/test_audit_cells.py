@@ -8,7 +8,6 @@ Chance of a false alarm: seeds are fixed, so none.
 
 from __future__ import annotations
 
-import io
 import math
 import random
 import re
@@ -23,11 +22,11 @@ import pytest
 
 from fedsrc.audit import boundary, partition
 from fedsrc.audit.cell import DEAL, SPLIT, Cell, Parts, binormal, build, split
-from fedsrc.audit.engine import run_task, tasks
 from fedsrc.audit.population import Support
 from fedsrc.audit.study import Binormal, Boundary, Demo, Population, Printed, Setting, Study, Table
-from fedsrc.audit.summary import summary
+from fedsrc.audit.summary import cells
 from fedsrc.comparators import METHODS, NATIVE
+from fedsrc.demo import TASKS, score_table
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.transfer import eta
 from fedsrc.records import Units, read_records
@@ -93,6 +92,7 @@ def test_populations_are_swept_first_unless_one_is_named() -> None:
         (BOUNDARY + "[sweep]\nepsilon = [inf, 1.0]\n", ("epsilon",)),
         (BOUNDARY + "[[cases]]\ndropout = 0.2\n[[cases]]\nbatch = 9\n", ("dropout",)),
         (BOUNDARY + "[[cases]]\n[[cases]]\nbatch = 9\n[[cases]]\nbatch = 9\nsites = 2\n", ("batch", "sites")),
+        (BOUNDARY + '[[cases]]\ncase = "x"\nsites = 2\n[[cases]]\ncase = "y"\nsites = 3\n', ("case",)),
         (BOUNDARY + "[[cases]]\nbatch = 9\nsites = 3\n[[cases]]\nbatch = 9\nsites = 2\n", ("sites",)),
         (TWO + '[[cases]]\npopulation = "P"\ndrift = 0.1\n[[cases]]\npopulation = "Q"\n', ("population",)),
         (BOUNDARY + "[sweep]\nsites = [2, 3]\n[[cases]]\n[[cases]]\nmoved = 0.1\n", ("sites", "moved")),
@@ -452,15 +452,9 @@ def test_thresholds_from_the_support_look_at_no_label(tmp_path: Path) -> None:
 
 def test_thresholds_from_the_support_are_marked_conditional(tmp_path: Path) -> None:
     written(tmp_path, ROWS)
-    text = (
-        HEAD
-        + '[[populations]]\nname = "t"\ntable = "t.csv"\n[setting]\nrounds = 2\nthresholds = 3\n'
-        + ('[sweep]\nthresholds_from = ["development", "support", "grid"]\n')
-    )
-    study = Study.from_toml(text)
-    data = [run_task(text, str(tmp_path), task).data for task in tasks(study)]
-    table = summary(study, pl.concat([pl.read_parquet(io.BytesIO(each)) for each in data]), tmp_path)
-    assert table["conditional"].to_list() == [False, True, False]
+    table = '[[populations]]\nname = "t"\ntable = "t.csv"\n[sweep]\n'
+    study = read(table + 'thresholds_from = ["development", "support", "grid"]\n')
+    assert [each["conditional"] for each in cells(study, tmp_path)] == [False, True, False]
 
 
 def test_a_public_grid(tmp_path: Path) -> None:
@@ -659,6 +653,17 @@ def test_held_out_answers_are_counted(tmp_path: Path, unit: str) -> None:
     assert cell_of(tmp_path, thresholds=6).heldout is None
 
 
+@pytest.mark.parametrize("unit", ["record", "source"])
+def test_the_auc_is_that_of_the_answers_that_calibrate(tmp_path: Path, unit: str) -> None:
+    ways: Ways = {"unit": unit, "heldout_share": 0.3}
+    rows = [row._replace(score=round(row.score, 1)) for row in ROWS]  # with ties, which count half
+    chosen = flat(rows_in(parts_of(tmp_path, **ways).calibration))
+    right, wrong = ([round(row.score, 1) for row in chosen if row.loss == loss] for loss in (0.0, 1.0))
+    pairs = [(a > b) + (a == b) / 2 for a in right for b in wrong]
+    assert cell_of(tmp_path, rows, **ways).auc == near(sum(pairs) / len(pairs))
+    assert cell_of(tmp_path, made(graded=True), **ways).auc is None
+
+
 @pytest.mark.parametrize("setting", [{}, {"moved": 0.4}, {"weights": "as calibrated"}, {"drift": 0.05}])
 def test_the_oracle_floor_is_the_least_risk_with_enough_acceptance(tmp_path: Path, setting: Ways) -> None:
     cell = cell_of(tmp_path, min_acceptance=0.25, partition="natural", thresholds_from="grid", **setting)
@@ -762,16 +767,32 @@ def test_a_population_may_be_some_rows_of_a_table(tmp_path: Path) -> None:
         cell(score="z")
 
 
-def test_embedded_tables() -> None:
-    def demo(**names: str) -> Cell:
-        return build(Setting(population="d", thresholds=3), Demo(name="d", **names), seed=0, folder=Path())
+def demo(demo: str, *, score: str = "lift", **setting: Any) -> Cell:
+    population = Demo(name="d", demo=demo, score=score)
+    return build(Setting(population="d", thresholds=3, **setting), population, seed=0, folder=Path())
 
-    cell = demo(demo="qa", score="lift")
-    assert (cell.surrogate, cell.items, cell.binary) == (False, True, True)
+
+def test_embedded_tables() -> None:
+    cell = demo("qa", thresholds_from="grid")
+    assert (cell.surrogate, cell.items, cell.binary, len(cell.sites)) == (False, True, True, 5)
+    assert sum(site.law.size for site in cell.sites) == score_table("qa").height
     with pytest.raises(FedsrcError, match="there is no embedded table 'poems'"):
-        demo(demo="poems")
-    with pytest.raises(FedsrcError, match="have no score 'guess'"):
-        demo(demo="qa", score="guess")
+        demo("poems")
+    with pytest.raises(FedsrcError, match="no score 'guess'"):
+        demo("qa", score="guess")
+
+
+def test_all_embedded_tables_are_a_site_each() -> None:
+    """A source of one task is another than the source of the same name of another task."""
+    cell = demo("all", partition="natural", thresholds_from="grid")
+    sizes = [score_table(task).height for task in TASKS]
+    assert [site.law.size for site in cell.sites] == sizes
+    sources = demo("all", partition="natural", thresholds_from="grid", unit="source")
+    assert [site.law.size for site in sources.sites] == [score_table(task)["source"].n_unique() for task in TASKS]
+    for k, task in enumerate(TASKS):
+        frame = score_table(task).filter(pl.col("lift") >= 0.5)
+        facts = (cell.acceptance[k, 1], cell.unsupported[k, 1])
+        assert facts == near((frame.height / sizes[k], float(frame["loss"].sum()) / sizes[k]))
 
 
 # ---------------------------------------------------------------- laws at the boundary
