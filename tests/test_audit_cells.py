@@ -4,6 +4,19 @@ Facts, splits and laws are enumerated here a second time, row by row and atom by
 distinct scores, so a score, or a bin of its own, says which row it is.
 
 Chance of a false alarm: seeds are fixed, so none.
+Mutants killed. Studies: a sweep or its cases in another order, cases overruled by the setting, a population swept last,
+`varied` without population or case, or with what does not vary, each refusal left out, a digest blind to one field or
+to the order of settings. Splits: by rows where there are sources, in table order, parts that overlap, a natural site
+that belongs to another unit, a size that takes the first units. Thresholds from calibration, from held-out scores, from
+supported answers only. Partitions swapped, concentration or spread ignored, deals that do not depend on the seed. Facts
+of calibration in place of deployment, of noisy labels, of held-out rows, with answers at a threshold rejected; drift
+halved or from another threshold, weight moved elsewhere, missed and invented swapped, graded losses rounded to 0 and 1,
+units that keep their identity though labels change, an oracle floor without its acceptance or its weights. Recruitment
+matched by the wrong number of sites. Boundaries: the odd site off the target, spread below in place of above, not
+balanced by weights, drift halved, reversed or in another bin, calibration and deployment swapped, halves of a source
+never or always equal, graded losses that are binary, either encoding in the other's place. Prints: rejected answers
+supported or forgotten, impossible ones let through. Surrogates: the square root of two lost, scores reversed, a share
+cut and not rounded, a seed ignored.
 """
 
 from __future__ import annotations
@@ -92,7 +105,7 @@ def test_populations_are_swept_first_unless_one_is_named() -> None:
         (BOUNDARY + "[sweep]\nepsilon = [inf, 1.0]\n", ("epsilon",)),
         (BOUNDARY + "[[cases]]\ndropout = 0.2\n[[cases]]\nbatch = 9\n", ("dropout",)),
         (BOUNDARY + "[[cases]]\n[[cases]]\nbatch = 9\n[[cases]]\nbatch = 9\nsites = 2\n", ("batch", "sites")),
-        (BOUNDARY + '[[cases]]\ncase = "x"\nsites = 2\n[[cases]]\ncase = "y"\nsites = 3\n', ("case",)),
+        (BOUNDARY + '[[cases]]\nsites = 2\ncase = "x"\n[[cases]]\nsites = 3\ncase = "y"\n', ("case",)),
         (BOUNDARY + "[[cases]]\nbatch = 9\nsites = 3\n[[cases]]\nbatch = 9\nsites = 2\n", ("sites",)),
         (TWO + '[[cases]]\npopulation = "P"\ndrift = 0.1\n[[cases]]\npopulation = "Q"\n', ("population",)),
         (BOUNDARY + "[sweep]\nsites = [2, 3]\n[[cases]]\n[[cases]]\nmoved = 0.1\n", ("sites", "moved")),
@@ -783,7 +796,6 @@ def test_embedded_tables() -> None:
 
 
 def test_all_embedded_tables_are_a_site_each() -> None:
-    """A source of one task is another than the source of the same name of another task."""
     cell = demo("all", partition="natural", thresholds_from="grid")
     sizes = [score_table(task).height for task in TASKS]
     assert [site.law.size for site in cell.sites] == sizes

@@ -5,6 +5,16 @@ drawn, and how often.
 
 Chance of a false alarm: seeds are fixed, so none. Over the choice of seeds, means lie within six standard deviations
 and variances within six of theirs: a chance of 2e-9 for each of fewer than 500 comparisons, so at most 1e-6 in all.
+Mutants killed. Schedule: moved weights recruited by, deficits blind to what was withheld, dropped requests counted,
+drawn or noised, coins swapped, halved, or from the stream of draws, no end when units end. Draws: uniform in place of
+the law, a law shifted by one atom, the same order or the same draws in all trials or rounds, one draw repeated, a unit
+too many, units used twice, touched units forgotten or of one site only. Withheld: the best in place of the worst, twice
+or half as many, rejected answers or top bins in the contrast, masses kept, charges without slots, without either
+margin, without their sum over rounds, by the wrong request number, or none. Noise: scale not raised or raised too much
+by queries, rounded down, its budget or the number of messages forgotten, variance of a sum for a mean, halved, shared
+by trials, vectors, sites or rounds, not cumulative, for releases that never came; the coordinate's variance without its
+grid, its step or its reading. Transfer without its half, its drift or its weights, and below one before any record.
+Facts of arrived, equal or declared weights in each other's place. Looks of another block, trial or look.
 """
 
 from __future__ import annotations
@@ -603,6 +613,24 @@ def test_supported_mass_is_charged_as_a_real_run_does() -> None:
             np.testing.assert_allclose(seen.supported[trial, look], supported)
 
 
+@pytest.mark.parametrize("reading", ["mean", "one"])
+def test_a_charge_covers_the_noise_of_what_is_read(reading: str) -> None:
+    """Margins are so many deviations of the noise, however messages are read; or withheld messages are refused."""
+    ways: Ways = {"thresholds": 4, "release": "default", "epsilon": 2.0, "withheld": 0.3, "rounds": 1, "sites": 4}
+    try:
+        several = cell_of(LINES, queries=4, reading=reading, **ways)
+    except ValueError:
+        return
+    margins = []
+    for cell in (cell_of(LINES, **ways), several):
+        found = happen(cell, trials=20, seed=SEED)
+        seen, arrived = released(cell, found, seed=SEED), released(cell, without_charge(found), seed=SEED)
+        withheld = found.withheld.sum(axis=-1) == 1
+        deviation = np.sqrt(seen.noise.uu / 4)[withheld]  # of one release
+        margins.append((arrived.accepted - seen.accepted)[withheld] / deviation)
+    np.testing.assert_allclose(margins[1], margins[0], rtol=1e-4)
+
+
 def test_exact_sums_are_of_what_arrived() -> None:
     """A reference knows nothing of releases that were withheld, and is not charged for them."""
     cell = cell_of(LINES, thresholds=4, release="default", withheld=0.3, batch=10, rounds=7)
@@ -687,6 +715,30 @@ def test_a_round_without_an_answer_costs_no_capital() -> None:
     assert whole.certified[:, -1, 0].tolist() == [bool(each.certified[-1, 0]) for each in arrived]
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_a_trial_is_judged_by_itself(name: str) -> None:
+    """Whatever trials it is judged with: a few looks in full are then those that the records came from."""
+    cell, found = quiet(rounds=20, batch=50, epsilon=8.0)
+    method, aim = METHODS[name], aim_of(cell.registration)
+    seen = (exact if method.reads == "exact sums" else released)(cell, found, seed=SEED)
+    every = method.judge(seen, aim)
+    for trial in range(6):
+        alone = method.judge(seen.at(slice(trial, trial + 1)), aim)
+        np.testing.assert_array_equal(alone.certified[0], every.certified[trial])
+        np.testing.assert_allclose(alone.acceptance_lower[0], every.acceptance_lower[trial], atol=1e-12)
+
+
+def test_a_look_before_any_record_plans_no_bet() -> None:
+    """The bet of private e-values is planned from records per release: a look without a release says nothing of it."""
+    cell, found = quiet(rounds=20, sites=1, epsilon=8.0)
+    seen, method, aim = released(cell, found, seed=SEED), METHODS["private-e-values"], aim_of(cell.registration)
+    prompt = found.records[:, 0] > 0
+    alone, among = method.judge(seen.at(prompt), aim), method.judge(seen, aim)
+    assert 0 < prompt.sum() < prompt.size
+    assert alone.certified[:, -1].any()
+    np.testing.assert_array_equal(among.certified[prompt], alone.certified)
+
+
 # ---------------------------------------------------------------- facts
 
 
@@ -752,13 +804,20 @@ def rows(frame: pl.DataFrame, **where: Any) -> list[dict[str, Any]]:
     return frame.filter(**where).rows(named=True)
 
 
-def test_a_row_is_enough_to_recompute_the_certificate() -> None:
-    """With the study's claim, and the squared noise scale of the paper's release as v0."""
-    study = Study.from_toml(LOOKS)
+SEVERAL = LOOKS.replace("[inf, 4.0, 1.0]", "[8.0, 4.0, 1.0]").replace(
+    "[setting]", '[setting]\nrelease = "default"\nqueries = 2'
+)
+
+
+@pytest.mark.parametrize(("text", "unit"), [(LOOKS, 1.0), (SEVERAL, 1 / 2**16 / 2)], ids=["paper", "default"])
+def test_a_row_is_enough_to_recompute_the_certificate(text: str, unit: float) -> None:
+    """With the study's claim, and v0: the squared noise scale of the paper's release; in the default release, of the
+    mean of two messages in steps of 2^-8."""
+    study = Study.from_toml(text)
     frame, certified = looks(study, Path(), trials=3), 0
     assert frame.height == 12 * 2 * 3 * 12
     for row in rows(frame, method="fed-src-c"):
-        setting, v0 = study.settings[row["setting"]], row["noise_scale"] ** 2 or 1.0
+        setting, v0 = study.settings[row["setting"]], row["noise_scale"] ** 2 * unit or 1.0
         A, Z, N = np.asarray(row["accepted"]), np.asarray(row["unsupported"]), int(row["records"])
         ways: Ways = {"eta": row["eta"], "alpha_s": 0.05, "alpha_n": 0.05, "v0": v0}
         d = contrast.d_upper(Z - 0.2 * A, N, np.asarray(row["noise_variance_contrast"]), r_star=0.2, **ways)

@@ -75,7 +75,7 @@ def simulated(
     releases = np.arange(1.0, rounds + 1) * sites
     own = Unreleased(
         A, Z, np.cumsum(rng.standard_normal((trials, rounds, m)) * math.sqrt(sites), axis=1),
-        np.broadcast_to(releases, (trials, rounds)), rho,
+        np.broadcast_to(releases, (trials, rounds)), rho, float(batch),
     )  # fmt: skip
     v = np.arange(m, 0.0, -1) * releases[:, None] * sigma**2
     return gather(
@@ -702,7 +702,7 @@ def _with_errors(seen: Evidence, extra: Any) -> Evidence:
     return gather(
         seen.accepted, seen.unsupported + added, seen.records, noise=seen.noise, unit=seen.unit, eta=seen.eta,
         sites=Sites(sites.accepted, grown, sites.records),
-        unreleased=Unreleased(own.accepted, own.unsupported + added, own.normals, own.releases, own.rho),
+        unreleased=Unreleased(own.accepted, own.unsupported + added, own.normals, own.releases, own.rho, own.batch),
     )  # fmt: skip
 
 

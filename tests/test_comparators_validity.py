@@ -174,7 +174,7 @@ def _released(m: int, eta: float, *, drop: str = "") -> float:
     x, w = hermegauss(60)
     own = Unreleased(
         np.repeat(A, m, axis=2)[:, None], np.repeat(Z, m, axis=2)[:, None],
-        np.broadcast_to(x[None, :, None, None], (len(weight), x.size, 1, m)), np.ones((len(weight), x.size, 1)), rho,
+        np.broadcast_to(x[None, :, None, None], (len(weight), x.size, 1, m)), np.ones((len(weight), x.size, 1)), rho, n,
     )  # fmt: skip
     charged = 0.0 if drop == "eta" else eta
     log_E = private_e_values.log_e(own, np.full((1, 1, 1), float(n)), np.full((1, 1, 1), charged), r, lam)[..., 0, 0]

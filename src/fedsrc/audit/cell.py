@@ -204,7 +204,12 @@ def binormal(population: Binormal) -> Records:
 def _dealt(parts: Parts, setting: Setting, rng: np.random.Generator) -> list[Positions]:
     n = len(parts.calibration)
     if setting.partition == "natural":
-        return partition.natural(parts.site)
+        found = partition.natural(parts.site)
+        if len(found) == 1:
+            raise FedsrcError(
+                "all records are at one site", hint='a natural partition needs a site column; or use "iid"'
+            )
+        return found
     if setting.partition == "dirichlet":
         wrong = np.maximum.reduceat(parts.calibration.loss, parts.calibration.start[:-1]) >= 0.5
         return partition.dirichlet(wrong.astype(np.int64), setting.sites, setting.beta, rng)
@@ -277,7 +282,7 @@ def _heldout(registration: Registration, units: Units) -> Floats:
 
 
 def _from_boundary(setting: Setting, population: Boundary) -> Cell:
-    _only_iid(setting)
+    _no_records(setting)
     unit = "source" if population.answers > 1 else "record"
     if setting.unit != unit:
         raise FedsrcError(f"population {population.name!r} is made of {unit}s", hint=f'set unit = "{unit}"')
@@ -292,7 +297,7 @@ def _from_boundary(setting: Setting, population: Boundary) -> Cell:
 
 
 def _from_printed(setting: Setting, population: Printed) -> Cell:
-    _only_iid(setting)
+    _no_records(setting)
     registration = _registration(setting, setting.sites, values=grid_thresholds(len(population.acceptance)))
     site = printed(registration, np.asarray(population.acceptance), np.asarray(population.risk))
     return _finish(setting, registration, [site] * setting.sites, heldout=None, surrogate=True, items=False)
@@ -311,6 +316,9 @@ def printed(registration: Registration, acceptance: Floats, risk: Floats) -> Sup
     )  # fmt: skip
 
 
-def _only_iid(setting: Setting) -> None:
+def _no_records(setting: Setting) -> None:
+    """Refuse what only records have."""
     if setting.partition != "iid" or setting.draw != "with replacement":
         raise FedsrcError("a law without records has no partition and no end", hint='use partition = "iid"')
+    if setting.size is not None or setting.heldout_share or setting.thresholds_from == "support":
+        raise FedsrcError("a law without records has no size, no held-out part and no scores")

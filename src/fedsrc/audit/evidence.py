@@ -202,7 +202,8 @@ def _unreleased(cell: Cell, events: Events, seed: tuple[int, ...]) -> Unreleased
     steps = rng.standard_normal((*answered.shape, rule.basis.m)) * np.sqrt(answered)[..., None]
     sums = exact_sums(cell.registration, events.masses)
     releases = np.cumsum(answered, axis=1).astype(np.float64)
-    return Unreleased(sums.accepted, sums.unsupported, np.cumsum(steps, axis=1), releases, rule.rho)
+    noise = np.cumsum(steps, axis=1)
+    return Unreleased(sums.accepted, sums.unsupported, noise, releases, rule.rho, float(cell.setting.batch))
 
 
 def exact_sums(registration: Registration, counts: Ints) -> Masses:

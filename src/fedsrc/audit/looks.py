@@ -75,5 +75,9 @@ def _sums(evidence: Evidence, found: Verdict, aim: Aim, trial: int, look: int) -
         "acceptance_lower": found.acceptance_lower,
         "certified": found.certified,
     }
-    scalars = {"records": float(evidence.records[trial, look]), "eta": float(evidence.eta[trial, look])}
+    scalars = {
+        "records": float(evidence.records[trial, look]),
+        "eta": float(evidence.eta[trial, look]),
+        "least_variance": evidence.unit,  # v0 of the stitched boundaries
+    }
     return scalars | {name: value[trial, look].tolist() for name, value in lists.items()}

@@ -73,7 +73,7 @@ class Binormal(Frozen):
 
 
 class Printed(Frozen):
-    """A surrogate: a law with that acceptance and risk at every threshold, the lowest threshold first."""
+    """A surrogate: a law with that acceptance and risk at each of its thresholds, the lowest first."""
 
     name: Name
     acceptance: Numbers
@@ -188,6 +188,8 @@ class Setting(Frozen):
             raise ValueError("give dropout or withheld, not both")
         if self.withheld and self.release != "default":
             raise ValueError("only the default release has a refusal budget to charge withheld releases with")
+        if self.withheld and self.queries > 1:
+            raise ValueError("withheld releases are charged for one message a unit: queries = 1")
         if math.isinf(self.epsilon) and self.queries > 1:
             raise ValueError("without privacy one message says all: queries = 1")
         return self

@@ -139,7 +139,8 @@ def not_met(method: Method, setting: Setting) -> list[str]:
         "fixed n": method.stops == "at any look" and setting.policy != "final",
         "exact counts": method.reads == "released sums" and not math.isinf(setting.epsilon),
     }
-    return [name for name in method.assumptions if broken.get(name)]
+    silent = setting.withheld and (method.reads == "exact sums" or "own release" in method.assumptions)
+    return [*(name for name in method.assumptions if broken.get(name)), *(["nothing withheld"] if silent else [])]
 
 
 def _cell(cell: Cell) -> dict[str, Any]:

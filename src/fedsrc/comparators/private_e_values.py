@@ -53,12 +53,11 @@ def log_e(own: Unreleased, N: Floats, eta: Floats, r: float, lam: float) -> Floa
 
 
 def judge(evidence: Evidence, aim: Aim) -> Verdict:
-    """Certify at m / alpha. The bet is planned from the fewest records per release, the same in all trials."""
+    """Certify at m / alpha. The bet is planned from the records that a release should hold: the same in all trials."""
     own = evidence.unreleased
     if own is None:
         raise FedsrcError("private e-values have a release of their own", hint="pass unreleased= to gather")
-    n = float(np.min(evidence.records / np.maximum(1.0, own.releases)))
-    lam = planned_bet(aim.target_risk, n, evidence.thresholds, own.rho)
+    lam = planned_bet(aim.target_risk, own.batch, evidence.thresholds, own.rho)
     log_E = log_e(own, evidence.records, evidence.eta, aim.target_risk, lam)
     return verdict(np.asarray(log_E >= np.log(evidence.thresholds / aim.failure_probability)))
 

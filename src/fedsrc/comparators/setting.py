@@ -85,7 +85,7 @@ class Unreleased:
     """What a method with a release of its own needs in a simulation: exact sums, and the randomness it will use.
 
     `normals` (..., T, m) sums one independent standard normal per release; `releases` (..., T) counts them; `rho` is
-    the zCDP budget of one release.
+    the zCDP budget of one release; `batch` is how many records a release is planned to hold.
     """
 
     accepted: Floats
@@ -93,6 +93,7 @@ class Unreleased:
     normals: Floats
     releases: Floats
     rho: float
+    batch: float
 
 
 @dataclass(frozen=True)
