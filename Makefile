@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 MODELS := $(VENV)/.models
 
-.PHONY: demo test test-models bench clean
+.PHONY: demo test test-models bench reproduce clean
 
 demo: $(READY)
 	$(BIN)/fedsrc demo
@@ -24,6 +24,12 @@ bench: $(READY)
 	$(BIN)/python benchmarks/population_l.py
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/large.py
+	$(BIN)/python benchmarks/boundary.py
+	$(BIN)/python benchmarks/membership.py
+
+TABLES ?= tables
+reproduce: $(READY) # the paper's studies; real RAGTruth tables lie in $(TABLES), see docs/audit.md
+	$(BIN)/fedsrc reproduce -o docs/results/studies --tables $(TABLES)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
