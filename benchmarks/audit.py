@@ -282,7 +282,9 @@ def results_head(made: Engine) -> str:
     text = f"""\
         A violation is a trial in which any bound, at any look and threshold, misses the enumerated truth, fired or not.
         The bracket is the exact 95% interval of its probability. Failure probability 0.05, acceptance at least 0.05,
-        {made.study.trials} trials per line; *fired* counts trials too. An epsilon of `none` means no noise."""
+        {made.study.trials} trials per line; *fired* counts trials too. An epsilon of `none` means no noise. Settings
+        share the study's random numbers (privacy levels their draws, cells with as many thresholds their noise), so
+        lines are not independent of one another."""
     policies = """\
         `final` and `first` are the same trials, looked at once or after every round. Recruitment asks one site a round
         and is matched to them on records and bytes. """

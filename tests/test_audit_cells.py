@@ -215,7 +215,8 @@ POPULATIONS: dict[str, tuple[Ways, Ways]] = {
     "boundary": ({"boundary": True}, {"spread": 0.1, "answers": 2, "graded": True, "about": "x"}),
 }
 OTHER_SETTING: Ways = {
-    "case": "x", "target_risk": 0.1, "min_acceptance": 0.1, "failure_probability": 0.1, "epsilon": 1.0, "delta": 1e-5,
+    "case": "x", "charged": False,
+    "target_risk": 0.1, "min_acceptance": 0.1, "failure_probability": 0.1, "epsilon": 1.0, "delta": 1e-5,
     "release": "default", "unit": "source", "draw": "once", "thresholds": 3, "thresholds_from": "grid",
     "development_share": 0.3, "heldout_share": 0.1, "partition": "natural", "beta": 2.0, "sigma": 2.0, "sites": 2,
     "size": 5, "weights": "as calibrated", "moved": 0.1, "drift": 0.1, "policy": "final", "matched": True, "batch": 5,

@@ -227,9 +227,9 @@ def test_a_stopped_study_goes_on(ran: Path, tmp_path: Path, monkeypatch: pytest.
     again: list[str] = []
     real = engine.run_task
 
-    def noted(text: str, folder: str, task: engine.Task) -> engine.Done:
+    def noted(text: str, folder: str, task: engine.Task, stamp: str) -> engine.Done:
         again.append(task.file)
-        return real(text, folder, task)
+        return real(text, folder, task, stamp)
 
     monkeypatch.setattr(engine, "run_task", noted)
     seen: list[engine.Progress] = []
@@ -239,6 +239,17 @@ def test_a_stopped_study_goes_on(ran: Path, tmp_path: Path, monkeypatch: pytest.
     assert engine.read_trials(tmp_path)[1].equals(whole)
     cost = json.loads((tmp_path / "manifest.json").read_text())["cost"]
     assert cost["blocks"] == 4
+
+
+def test_other_code_is_another_study(ran: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "source_digest", lambda: "other")
+    with pytest.raises(FedsrcError, match="another version of fedsrc"):
+        engine.run_study(ran / "study.toml", ran / "out", jobs=1)
+
+
+def test_one_run_at_a_time(ran: Path) -> None:
+    with engine.held(ran / "out"), pytest.raises(FedsrcError, match="another run"):
+        engine.run_study(ran / "study.toml", ran / "out", jobs=1)
 
 
 def test_another_study_in_the_folder_is_refused(ran: Path, tmp_path: Path) -> None:
@@ -266,6 +277,8 @@ def test_other_tables_are_another_study(tmp_path: Path) -> None:
     frame.with_columns(loss=pl.lit(0.0)).write_csv(tmp_path / "t.csv")
     with pytest.raises(FedsrcError, match="other tables"):
         engine.run_study(path, tmp_path / "out", jobs=1)
+    engine.run_study(path, tmp_path / "new", jobs=1, backend="given")  # the table is read again, in this process too
+    assert engine.read_trials(tmp_path / "new")[1]["risk"].drop_nans().max() == 0
 
 
 def test_policies_share_events_and_differ_in_when_they_decide(ran: Path) -> None:

@@ -12,7 +12,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fedsrc.cli_common import FORMAT, FilePath, FolderPath, say
+from fedsrc.cli_common import FORMAT, JOBS, FilePath, FolderPath, say
+from fedsrc.errors import FedsrcError
 
 if TYPE_CHECKING:
     from fedsrc.audit import engine
@@ -24,7 +25,7 @@ BACKENDS = ("processes", "ray", "dask")
 @click.argument("study", type=FilePath)
 @click.option("-o", "--output", "folder", type=FolderPath, help="Where records and tables go.  [default: STUDY-audit]")
 @click.option("--tables", type=FolderPath, help="Where the study's own tables lie.  [default: beside STUDY]")
-@click.option("--jobs", type=int, default=-1, show_default=True, help="Blocks of trials at once; -1: one per core.")
+@JOBS
 @click.option("--backend", type=click.Choice(BACKENDS), default="processes", show_default=True)
 @click.option("--scheduler", help="Address of the Dask scheduler.")
 @click.option("--looks", type=click.IntRange(0), default=0, help="Also keep every look of the first N trials.")
@@ -59,21 +60,22 @@ def audit_command(
 
 
 def _json(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """JSON has no infinity: it is written as text."""
-    return [{key: "inf" if value == float("inf") else value for key, value in row.items()} for row in rows]
+    """JSON has no infinity, which is written as text, and no NaN, which is nothing."""
+    named = {"inf": "inf", "nan": None}
+    return [{key: named.get(str(value), value) for key, value in row.items()} for row in rows]
 
 
 @contextmanager
 def _client(backend: str, scheduler: str | None) -> Iterator[None]:
     """Dask needs a client: of the given scheduler, or of a cluster on this machine."""
     if backend != "dask":
+        if scheduler is not None:
+            raise FedsrcError("--scheduler belongs to --backend dask")
         yield
         return
     try:
         from dask.distributed import Client
     except ImportError as error:
-        from fedsrc.errors import FedsrcError
-
         raise FedsrcError("dask is not installed", hint="pip install 'dask[distributed]'") from error
     with Client(scheduler) as _:
         yield

@@ -12,7 +12,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from fedsrc.cli_common import FORMAT, FolderPath, say
+from fedsrc.cli_common import FORMAT, JOBS, FolderPath, say
+from fedsrc.errors import FedsrcError
 
 if TYPE_CHECKING:
     from fedsrc.audit import engine
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 @click.option("--tables", type=FolderPath, default=Path("tables"), show_default=True, help="Score tables of real data.")
 @click.option("--data", type=FolderPath, help="A RAGTruth folder: its detector scores become a table.")
 @click.option("--work", type=FolderPath, default=Path("reproduce-work"), show_default=True, help="Per-trial records.")
-@click.option("--jobs", type=int, default=-1, show_default=True, help="Blocks of trials at once; -1: one per core.")
+@JOBS
 @click.option("--list", "listed", is_flag=True, help="Only list the studies.")
 @FORMAT
 def reproduce_command(
@@ -52,17 +53,19 @@ def reproduce_command(
             f"{name:20} {len(each.settings):4} settings, {each.trials:6,} trials each: {each.name}"
             for name, each in found.items()
         ]
-        click.echo("\n".join(lines))
+        click.echo(json.dumps(list(found)) if output == "json" else "\n".join(lines))
         return
-    if data is not None:
-        tables.mkdir(parents=True, exist_ok=True)
-        if not publisher.detector_table(data, tables):
-            say(f"note: {data} holds no {publisher.DETECTORS}")
+    if data is not None and not publisher.detector_table(data, tables):
+        raise FedsrcError(f"there is no {publisher.DETECTORS}", where=str(data))
     with _bar() as tell:
         ran = publisher.reproduce(names, folder, tables=tables, work=work, jobs=jobs, tell=tell)
     for name, lacking in ran.left_out.items():
         say(f"left out: {name}, which needs {', '.join(lacking)} in {tables}")
     summary = {"published": list(ran.published), "left_out": ran.left_out, "output": str(folder)}
+    if names and ran.left_out:
+        raise FedsrcError(
+            "a study that was asked for could not be run", hint="docs/audit.md says how its tables are made"
+        )
     text = f"Published {len(ran.published)} studies in {folder}: start at {folder / 'README.md'}."
     click.echo(json.dumps(summary) if output == "json" else text)
 

@@ -10,13 +10,15 @@ Blocks are independent and seeded by the study alone: their records do not depen
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
+import math
 import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -26,12 +28,13 @@ from typing import Any, Literal, cast
 
 import polars as pl
 from joblib import Parallel, delayed, parallel_config
+from joblib.externals.loky import get_reusable_executor
 
 from fedsrc.audit.cell import Cell, build
 from fedsrc.audit.events import happen
 from fedsrc.audit.outcomes import Block, native_rows, rows
 from fedsrc.audit.study import Boundary, Setting, Study, Table
-from fedsrc.canonical import file_digest
+from fedsrc.canonical import digest, file_digest
 from fedsrc.comparators import METHODS
 from fedsrc.errors import FedsrcError
 from fedsrc.files import read_text, unwritable, write_whole
@@ -106,13 +109,14 @@ def _events_key(study: Study, setting: Setting) -> str:
     return json.dumps(fields, sort_keys=True)
 
 
-def run_task(text: str, folder: str, task: Task) -> Done:
-    """One block, anywhere: everything it needs is in its arguments and in the study's tables."""
+def run_task(text: str, folder: str, task: Task, stamp: str = "") -> Done:
+    """One block, anywhere: everything it needs is in its arguments and in the study's tables; `stamp` tells tables of
+    one name apart."""
     start = time.perf_counter()
     study = _study(text)
     seed, methods = (study.seed, task.block), study.methods
     per_site = bool(study.native) or any(name.startswith(PER_SITE) for name in methods)
-    cells = [_cell(text, folder, index) for index in task.settings]
+    cells = [_cell(text, folder, index, stamp) for index in task.settings]
     events = happen(cells[0], trials=task.trials, seed=seed, per_site=per_site)
     blocks: dict[str, Block] = {}
     frames = []
@@ -136,13 +140,15 @@ def _study(text: str) -> Study:
 
 
 @lru_cache(maxsize=64)
-def _cell(text: str, folder: str, index: int) -> Cell:
+def _cell(text: str, folder: str, index: int, stamp: str) -> Cell:
+    del stamp  # a key of the cache
     study = _study(text)
     setting = study.settings[index]
     try:
         return build(setting, study.by_name[setting.population], seed=study.seed, folder=Path(folder))
     except FedsrcError as error:
-        raise FedsrcError(str(error), where=f"setting {index}", hint=error.hint) from error
+        where = f"setting {index}" + (f", {error.where}" if error.where else "")
+        raise FedsrcError(error.what, where=where, hint=error.hint) from error
 
 
 def run_study(
@@ -157,25 +163,42 @@ def run_study(
     """Run what is missing of the study at `path` into `folder`; its tables lie beside it, or in `tables`."""
     text, tables = read_text(path, 1_000_000), tables or path.parent
     study = Study.from_toml(text, where=str(path))
-    blocks = _open(folder, text, study, tables)
-    todo = [task for task in tasks(study) if not (blocks / task.file).exists()]
-    planned = len(tasks(study))
-    started, seconds, peak, done = time.perf_counter(), 0.0, 0, planned - len(todo)
-    calls = [delayed(run_task)(text, str(tables), task) for task in todo]
-    with on(backend):
-        for each in _finished(calls, jobs, backend):
-            write_whole(blocks / each.task.file, each.data)
-            seconds, peak, done = seconds + each.seconds, max(peak, each.peak_bytes), done + 1
-            if progress is not None:
-                progress(Progress(done, planned, each.task.trials * len(each.task.settings)))
-    _write_manifest(folder, study, tables, Cost(time.perf_counter() - started, seconds, peak, len(todo)))
+    blocks, stamp = _open(folder, text, study, tables)
+    with held(folder):
+        todo = [task for task in tasks(study) if not (blocks / task.file).exists()]
+        done, planned = len(tasks(study)) - len(todo), len(tasks(study))
+        before, started = _spent(folder), time.perf_counter()
+        calls = [delayed(run_task)(text, str(tables), task, stamp) for task in todo]
+        with on(backend):
+            for each in _finished(calls, jobs, backend):
+                write_whole(blocks / each.task.file, each.data)
+                done += 1
+                now = before.plus(time.perf_counter() - started, each)
+                before, started = now, time.perf_counter()
+                write_whole(folder / "cost.json", json.dumps(vars(now)).encode())
+                if progress is not None:
+                    progress(Progress(done, planned, each.task.trials * len(each.task.settings)))
+        _write_manifest(folder, study, tables)
     return study
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """One run at a time in a folder."""
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise FedsrcError("another run is writing to this folder", where=str(folder)) from error
+        yield
 
 
 def _finished(calls: list[Any], jobs: int, backend: Backend) -> Iterator[Done]:
     """Blocks as they finish. Ray's backend hands results over in lists only: a wave at a time."""
     if backend != "ray":
         yield from Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)(calls)
+        if backend == "processes" and jobs != 1 and calls:
+            get_reusable_executor().shutdown(wait=True)  # the next study measures its own memory
         return
     for start in range(0, len(calls), WAVE):
         yield from Parallel(n_jobs=jobs, batch_size=1)(calls[start : start + WAVE])
@@ -203,28 +226,50 @@ def on(backend: Backend) -> AbstractContextManager[Any]:
 class Cost:
     """What a study took, all its runs together."""
 
-    wall_seconds: float
-    block_seconds: float
-    peak_bytes: int
-    blocks: int
+    wall_seconds: float = 0.0
+    block_seconds: float = 0.0
+    peak_bytes: int = 0
+    blocks: int = 0
+
+    def plus(self, wall_seconds: float, done: Done) -> Cost:
+        """With one more block."""
+        return Cost(
+            self.wall_seconds + wall_seconds, self.block_seconds + done.seconds, max(self.peak_bytes, done.peak_bytes),
+            self.blocks + 1,
+        )  # fmt: skip
 
 
-def _open(folder: Path, text: str, study: Study, tables: Path) -> Path:
-    """The folder for blocks; a folder that holds another study, or blocks of other tables, is refused."""
+def _spent(folder: Path) -> Cost:
+    path = folder / "cost.json"
+    return Cost(**json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else Cost()
+
+
+@lru_cache(maxsize=1)
+def source_digest() -> str:
+    """Of the code that decides a record: other code may give other records."""
+    root = Path(__file__).parent.parent
+    parts = [path for name in ("maths", "audit", "comparators") for path in sorted((root / name).glob("*.py"))]
+    parts += [root / f"{name}.py" for name in ("records", "recruit", "register", "registration", "release", "tally")]
+    return digest({str(path.relative_to(root)): file_digest(path) for path in parts})
+
+
+def _open(folder: Path, text: str, study: Study, tables: Path) -> tuple[Path, str]:
+    """The folder for blocks and a stamp of what decides them; one with another study, tables or code is refused."""
     try:
         (folder / "blocks").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise unwritable(folder, error) from error
     note, manifest = folder / "study.toml", folder / "inputs.json"
-    inputs = json.dumps({"study": study.digest, "tables": _tables(study, tables)}, indent=1, sort_keys=True)
+    known = {"study": study.digest, "tables": _tables(study, tables), "code": source_digest()}
+    inputs = json.dumps(known, indent=1, sort_keys=True)
     if note.exists() and manifest.exists() and manifest.read_text(encoding="utf-8") != inputs:
         raise FedsrcError(
-            "the folder holds blocks of another study, or of the same study on other tables",
+            "the folder holds blocks of another study, of other tables, or of another version of fedsrc",
             where=str(folder), hint="give a new folder",
         )  # fmt: skip
     write_whole(note, text.encode())
     write_whole(manifest, inputs.encode())
-    return folder / "blocks"
+    return folder / "blocks", digest(known)
 
 
 def _tables(study: Study, folder: Path) -> dict[str, str]:
@@ -239,33 +284,27 @@ def _tables(study: Study, folder: Path) -> dict[str, str]:
     return found
 
 
-def _with_earlier(folder: Path, cost: Cost) -> Cost:
-    """A study that was stopped and went on cost both parts."""
-    path = folder / "manifest.json"
-    if not path.is_file():
-        return cost
-    before = Cost(**json.loads(path.read_text(encoding="utf-8"))["cost"])
-    return Cost(
-        before.wall_seconds + cost.wall_seconds, before.block_seconds + cost.block_seconds,
-        max(before.peak_bytes, cost.peak_bytes), before.blocks + cost.blocks,
-    )  # fmt: skip
-
-
-def _write_manifest(folder: Path, study: Study, tables: Path, cost: Cost) -> None:
+def _write_manifest(folder: Path, study: Study, tables: Path) -> None:
     blocks = sorted((folder / "blocks").glob("*.parquet"))
     manifest = {
         "study": study.name,
         "digest": study.digest,
         "seed": study.seed,
         "trials": study.trials,
-        "settings": [setting.model_dump(mode="json") for setting in study.settings],
+        "settings": [_plain(setting.model_dump()) for setting in study.settings],
         "methods": {name: _about(name) for name in study.methods},
         "tables": _tables(study, tables),
         "blocks": {path.name: file_digest(path) for path in blocks},
         "versions": {name: version(name) for name in LIBRARIES},
-        "cost": vars(_with_earlier(folder, cost)),
+        "cost": vars(_spent(folder)),
+        "code": source_digest(),
     }
     write_whole(folder / "manifest.json", json.dumps(manifest, indent=1).encode())
+
+
+def _plain(fields: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no infinity."""
+    return {key: "inf" if value == math.inf else value for key, value in fields.items()}
 
 
 def _about(name: str) -> dict[str, Any]:

@@ -100,10 +100,13 @@ def released(cell: Cell, events: Events, *, seed: tuple[int, ...]) -> Evidence:
     unit = (own.scale / own.grid / own.basis.unit) ** 2 * way.variance
     scaled = way.variance * (own.scale / registered_mechanism(cell.registration).scale) ** 2 if own.scale else 0.0
     lattice = way.fresh * own.basis.encode(events.masses) + _noise(events, own, way.messages, seed) / way.divided
-    releases = np.cumsum((events.answered | events.withheld).sum(axis=-1), axis=1)[..., None]
-    seen = _charged(cell.registration, events, masses(cell.registration, lattice, scaled * releases))
-    found = _gather(cell, events, seen, events.drawn, way.fresh, unit or 1.0, seed)
-    return replace(found, worst=seen.supported) if events.withheld.any() else found
+    charged = cell.setting.charged and bool(events.withheld.any())
+    sent = events.answered | events.withheld if charged else events.answered
+    seen = masses(cell.registration, lattice, scaled * np.cumsum(sent.sum(axis=-1), axis=1)[..., None])
+    if not charged:
+        return _gather(cell, events, seen, events.slots, way.fresh, unit or 1.0, seed)
+    seen = _charged(cell.registration, events, seen)
+    return replace(_gather(cell, events, seen, events.drawn, way.fresh, unit or 1.0, seed), worst=seen.supported)
 
 
 def _noise(events: Events, rule: Mechanism, messages: int, seed: tuple[int, ...]) -> Ints:
@@ -139,8 +142,6 @@ def _charged(registration: Registration, events: Events, seen: Masses) -> Masses
 
     Theory: (iv), Dropout.
     """
-    if not events.withheld.any():
-        return seen
     slots = events.missing.sum(axis=-1)[..., None]
     requests: Bools = (events.answered | events.withheld).reshape(len(events.answered), -1)
     numbers = np.cumsum(requests, axis=1, dtype=np.int64).reshape(events.withheld.shape)

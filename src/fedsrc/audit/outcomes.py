@@ -70,7 +70,8 @@ def rows(block: Block, policy: str, methods: tuple[str, ...], *, first: int) -> 
 def native_rows(block: Block, names: tuple[str, ...], *, first: int) -> pl.DataFrame:
     """Native methods at the last look: what they promise, and what is true of the threshold they choose."""
     end = block.evidence["exact sums"].at((slice(None), slice(-1, None)))
-    a, R = (np.broadcast_to(x, end.accepted.shape)[:, -1] for x in (block.facts.acceptance, block.facts.risk))
+    whole = block.evidence["exact sums"].accepted.shape
+    a, R = (np.broadcast_to(x, whole)[:, -1] for x in (block.facts.acceptance, block.facts.risk))
     accepted, wrong = (np.pad(x, ((0, 0), (0, 1))) for x in (a, a * R))  # threshold m accepts nothing
     parts = []
     for name in names:

@@ -141,7 +141,8 @@ class Setting(Frozen):
     heldout_share     share of units that neither choose thresholds nor calibrate: risk there is reported apart
     matched           recruitment gets as many releases, and so as many records and bytes, as the other policies
     dropout           share of requests without an answer, decided before any record is looked at
-    withheld          share of releases withheld because of what they hold, and charged
+    withheld          share of releases withheld because of what they hold
+    charged           whether withheld releases are charged; false is a control
     queries           messages that hold each unit; together they cost epsilon
     reading           which of them the server uses: their mean, one alone, or (a control) each as if it were fresh
     label_missed      chance that an unsupported unit is labelled supported; label_invented: the reverse
@@ -175,6 +176,7 @@ class Setting(Frozen):
     rounds: int = Field(30, ge=1, le=100_000)
     dropout: Share = 0.0
     withheld: Share = 0.0
+    charged: bool = True
     queries: int = Field(1, ge=1, le=100)
     reading: Literal["mean", "one", "as fresh"] = "mean"
     label_missed: Share = 0.0

@@ -30,6 +30,7 @@ from fedsrc.maths.binomial import clopper_pearson
 from fedsrc.maths.boundaries import Floats
 
 HEAD = ["method", "violations", "95% interval", "fired", "failed", "acceptance", "risk", "records", "reuse"]
+POPULATION_HEAD = ["population", "kind", "score", "what it is"]
 METHOD_HEAD = ["method", "role", "formula from", "reads", "assumes"]
 NATIVE_HEAD = ["method", "guarantee", "coverage from", "coverage to", "coverage, enumerated", "share accepted"]
 NATIVE_NOTE = (
@@ -41,12 +42,13 @@ COUNTS = {"violations": "missed", "failures": "failed", "boundary_certificates":
 GIVEN_FIRING = {
     "acceptance": "acceptance",
     "risk": "risk",
-    "rounds": "look",
+    "mean_looks": "look",
     "records": "records",
     "touched": "touched",
     "payload_bytes": "payload_bytes",
     "acceptance_lower": "acceptance_lower",
     "contrast_upper": "contrast_upper",
+    "risk_upper": "risk_upper",
     "sampling_width": "sampling_width",
     "privacy_width": "privacy_width",
     "eta": "eta",
@@ -73,13 +75,17 @@ def summarise(folder: Path, tables: Path) -> tuple[Study, Tables]:
 
 def cells(study: Study, tables: Path) -> list[dict[str, Any]]:
     """What is known of every setting before a trial is run."""
-    return [
-        _cell(build(each, study.by_name[each.population], seed=study.seed, folder=tables)) for each in study.settings
-    ]
+    return [known(study, index, tables) for index in range(len(study.settings))]
 
 
-def summary(study: Study, frame: pl.DataFrame, known: list[dict[str, Any]]) -> pl.DataFrame:
-    """One row per setting and method, in the study's order; `known` is what `cells` gives."""
+def known(study: Study, index: int, tables: Path) -> dict[str, Any]:
+    """What is known of one setting: its populations' facts, and what a unit's messages cost."""
+    each = study.settings[index]
+    return _cell(build(each, study.by_name[each.population], seed=study.seed, folder=tables))
+
+
+def summary(study: Study, frame: pl.DataFrame, facts: list[dict[str, Any]]) -> pl.DataFrame:
+    """One row per setting and method, in the study's order; `facts` is what `cells` gives."""
     made = []
     weights = bootstrap_weights(study.trials, study.seed)
     for index, setting in enumerate(study.settings):
@@ -87,7 +93,10 @@ def summary(study: Study, frame: pl.DataFrame, known: list[dict[str, Any]]) -> p
         for name, part in trials.items():
             against = compared(part, trials[study.methods[0]], weights)
             about = {**_place(study, index, name), **_method(METHODS[name], setting)}
-            made.append({**about, **known[index], **row(part), **against})
+            found = {**facts[index], **row(part), **heldout(part, setting.target_risk), **against}
+            if clash := set(about) & set(found):
+                raise FedsrcError(f"{min(clash)} is a key of the study and a column of its table")
+            made.append({**about, **found})
     return pl.DataFrame(made, infer_schema_length=None)
 
 
@@ -129,7 +138,7 @@ def _method(method: Method, setting: Setting) -> dict[str, Any]:
 
 def not_met(method: Method, setting: Setting) -> list[str]:
     """The method's assumptions that the setting breaks on purpose."""
-    shifted = bool(setting.moved or setting.drift or setting.label_missed or setting.label_invented)
+    shifted, mislabelled = bool(setting.moved or setting.drift), bool(setting.label_missed or setting.label_invented)
     uneven = setting.partition in ("natural", "dirichlet")
     broken = {
         "no shift": shifted,
@@ -140,7 +149,11 @@ def not_met(method: Method, setting: Setting) -> list[str]:
         "exact counts": method.reads == "released sums" and not math.isinf(setting.epsilon),
     }
     silent = setting.withheld and (method.reads == "exact sums" or "own release" in method.assumptions)
-    return [*(name for name in method.assumptions if broken.get(name)), *(["nothing withheld"] if silent else [])]
+    unsaid = {"labels are right": mislabelled, "nothing withheld": silent, "fresh units": setting.reading == "as fresh"}
+    return [
+        *(name for name in method.assumptions if broken.get(name)),
+        *(name for name, here in unsaid.items() if here),
+    ]
 
 
 def _cell(cell: Cell) -> dict[str, Any]:
@@ -173,6 +186,19 @@ def row(part: pl.DataFrame) -> dict[str, Any]:
     found |= {name: _mean(part, name) for name in OVER_ALL}
     found["reuse"] = found["records"] / found["touched"] if found["touched"] else None
     return found
+
+
+def heldout(part: pl.DataFrame, target_risk: float) -> dict[str, Any]:
+    """Trials that fired, and of these the ones whose threshold has a held-out risk above target, with exact interval.
+
+    Paper: Table (hecurve), held-out failure.
+    """
+    if "heldout_accepted" not in part.columns:
+        return {"heldout_exceeds": None, "heldout_exceeds_low": None, "heldout_exceeds_high": None}
+    fired = part.filter(pl.col("fired"))
+    over = int((fired["heldout_unsupported"] > target_risk * fired["heldout_accepted"] + 1e-9).sum())
+    low, high = clopper_pearson(over, fired.height, ALPHA) if fired.height else (None, None)
+    return {"heldout_exceeds": over, "heldout_exceeds_low": low, "heldout_exceeds_high": high}
 
 
 def _mean(part: pl.DataFrame, column: str) -> float | None:
@@ -230,6 +256,7 @@ def text(study: Study, tables: Tables, cost: str) -> str:
     if tables.native.height:
         native = [[*_names(study, each), *_native(each)] for each in tables.native.iter_rows(named=True)]
         parts += [NATIVE_NOTE, markdown([*study.varied, *NATIVE_HEAD], native)]
+    parts += ["Populations:", markdown(POPULATION_HEAD, [_population(each) for each in study.populations])]
     parts += ["What each method takes for granted:", markdown(METHOD_HEAD, [_about(name) for name in study.methods])]
     return "\n\n".join([part for part in (*parts, cost) if part]) + "\n"
 
@@ -257,6 +284,16 @@ def _notes(study: Study, table: pl.DataFrame) -> list[str]:
             "Thresholds are quantiles of the calibration scores, chosen without labels: the guarantee is conditional on"
             " those scores (Paper: Proposition condthresh)."
         )
+    if any(setting.draw == "once" for setting in study.settings):
+        notes.append(
+            "Where each unit is drawn once, violations are counted against the finite population that is used up. The"
+            " guarantee is about the law that units come from: those counts are a description, not a test of it."
+        )
+    if any(setting.policy == "recruit" and not setting.dropout for setting in study.settings):
+        notes.append(
+            "With equal weights and without dropout, recruitment asks the sites in turn: matched, it sees the same"
+            " events as the other policies and fires when a turn is complete."
+        )
     if controls := [name for name in study.methods if METHODS[name].role == "control"]:
         notes.append(f"Invalid on purpose, and not to be ranked: {', '.join(controls)}.")
     if (table["not_met"] != "").any():
@@ -265,10 +302,11 @@ def _notes(study: Study, table: pl.DataFrame) -> list[str]:
 
 
 def _names(study: Study, each: dict[str, Any]) -> list[str]:
-    marks = {"control": " (control)", "heuristic": " (unproved)", "reference": " (exact counts)"}
+    marks = {"control": " (control)", "heuristic": " (unproved)"}
+    exact = " (exact counts)" if each.get("reads") == "exact sums" else ""
     values = [f"{each[key]:g}" if isinstance(each[key], float) else str(each[key]) for key in study.varied]
     dagger = " †" if each.get("not_met") else ""
-    return [*values, each["method"] + marks.get(each.get("role", ""), "") + dagger]
+    return [*values, each["method"] + marks.get(each.get("role", ""), "") + exact + dagger]
 
 
 def _figures(each: dict[str, Any]) -> list[str]:
@@ -286,6 +324,11 @@ def _native(each: dict[str, Any]) -> list[str]:
 def _about(name: str) -> list[str]:
     method = METHODS[name]
     return [name, method.role, method.provenance, method.reads, ", ".join(method.assumptions)]
+
+
+def _population(each: Any) -> list[str]:
+    kinds: dict[type[Any], str] = {Binormal: "surrogate", Printed: "surrogate", Boundary: "null"}
+    return [each.name, kinds.get(type(each), "real"), getattr(each, "score", "–"), each.about or "–"]
 
 
 def _figure(value: float | None, form: str) -> str:

@@ -8,13 +8,15 @@ import polars as pl
 
 from fedsrc.audit.study import Study
 from fedsrc.audit.summary import markdown
-from fedsrc.studies.catalogue import Printed
+from fedsrc.studies.catalogue import Paper
 
 OURS = "betting-ladder"
 
 
-def beside(study: Study, table: pl.DataFrame, paper: Printed) -> str:
+def beside(study: Study, table: pl.DataFrame, paper: Paper) -> str:
     """A table of what the paper prints, the paper's rule here, and the betting certificate on its own release."""
+    if not paper.rows:
+        return f"Beside the paper ({paper.label}): {paper.note}"
     keys = list(dict.fromkeys(key for row in paper.rows for key in row["match"]))
     ours = OURS if OURS in study.methods else "betting"
     columns = ("fired", "acceptance", "records")
@@ -94,9 +96,7 @@ def one_tuple(table: pl.DataFrame, first: pl.DataFrame) -> str:
         "acceptance",
         "decision",
     ]
-    rows = [
-        ["4 (paper's Table audit)", "28,875", "0.01624", "0.01107", "0", "6.00", "0.262", "0.228", "0.287", "abstain"]
-    ]
+    rows = [["paper's Table audit", "28,875", "0.01624", "0.01107", "0", "6.00", "0.262", "0.228", "0.287", "abstain"]]
     wanted = table.filter((pl.col("method") == "fed-src-c") & (pl.col("release") == "paper"))
     for setting, epsilon in wanted.select("setting", "epsilon").iter_rows():
         row = first.filter((pl.col("setting") == setting) & (pl.col("method") == "fed-src-c")).row(0, named=True)

@@ -9,17 +9,18 @@ from typing import Any
 
 from fedsrc.audit.study import Study, Table
 from fedsrc.errors import FedsrcError
+from fedsrc.records import scan
 
 FOLDER = Path(__file__).parent
 NAMES = (
     "registered", "privacy-curve", "redeep", "halueval-surrogate", "halueval", "stress", "capital", "heterogeneity",
-    "eta", "ablations", "reuse", "scores-ragtruth", "scores-halueval", "today-ragtruth", "today-halueval",
+    "eta", "ablations", "reuse", "baselines", "scores-ragtruth", "scores-halueval", "today-ragtruth", "today-halueval",
 )  # fmt: skip
 LONG = ("boundary",)  # run by name only
 
 
 @dataclass(frozen=True)
-class Printed:
+class Paper:
     """What the paper prints beside one study: rows of `match` (which settings) and its figures."""
 
     label: str
@@ -41,13 +42,25 @@ def study_of(name: str) -> Study:
 
 
 def missing_tables(study: Study, tables: Path) -> list[str]:
-    """Tables the study needs that are not in the folder."""
-    wanted = dict.fromkeys(each.table for each in study.populations if isinstance(each, Table))
-    return [name for name in wanted if not (tables / name).is_file()]
+    """Tables, and columns of tables, that the study needs and the folder lacks."""
+    wanted: dict[str, dict[str, None]] = {}
+    for each in study.populations:
+        if isinstance(each, Table):
+            wanted.setdefault(each.table, {}).update(dict.fromkeys([each.score, *each.where]))
+    lacking = []
+    for name, columns in wanted.items():
+        if not (tables / name).is_file():
+            lacking.append(name)
+        elif absent := [key for key in columns if key not in scan(tables / name)[0].collect_schema().names()]:
+            lacking.append(f"{name} with the columns {', '.join(absent)}")
+    return lacking
 
 
-def printed(name: str) -> Printed | None:
-    """The paper's figures beside a study, or None."""
+def printed(name: str) -> list[Paper]:
+    """The paper's figures beside a study, table by table."""
     tables = tomllib.loads((FOLDER / "printed.toml").read_text(encoding="utf-8"))["tables"]
-    found = next((each for each in tables if each["study"] == name), None)
-    return None if found is None else Printed(found["label"], found["rule"], tuple(found["rows"]), found["note"])
+    return [
+        Paper(each["label"], each["rule"], tuple(each["rows"]), each["note"])
+        for each in tables
+        if each["study"] == name
+    ]

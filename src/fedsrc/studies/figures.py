@@ -36,12 +36,16 @@ def all_figures(results: dict[str, Result]) -> dict[str, bytes]:
 
 def firing(name: str, result: Result) -> bytes:
     """Share of trials that certify against epsilon: printed by the paper, its rule on the surrogate, ours."""
-    table, paper = result.tables().methods, printed(name)
-    assert paper is not None
+    table, paper = result.tables().methods, printed(name)[0]
     figure, axes = _axes("epsilon (smaller is more private)", "trials that certify")
     order = [row["match"]["epsilon"] for row in paper.rows]
     places = range(len(order))
-    axes.plot(places, [row["fired"] / 200 for row in paper.rows], **_style("printed"), label="printed in the paper")
+    axes.plot(
+        places,
+        [row["fired"] / result.study.trials for row in paper.rows],
+        **_style("printed"),
+        label="printed in the paper",
+    )
     for key, (method, release), label in (
         ("paper", today.PAPER, "the paper's rule, surrogate"),
         ("ours", today.OURS, "betting, surrogate"),

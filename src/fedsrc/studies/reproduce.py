@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import polars as pl
 
 from fedsrc.audit.engine import Progress, run_study
+from fedsrc.audit.study import Boundary, Demo, Table
 from fedsrc.canonical import file_digest
+from fedsrc.errors import FedsrcError
 from fedsrc.files import write_whole
 from fedsrc.studies import figures, today
-from fedsrc.studies.catalogue import NAMES, missing_tables, path_of, study_of
+from fedsrc.studies.catalogue import LONG, NAMES, missing_tables, path_of, study_of
 from fedsrc.studies.results import Result, distil, read_result, write_result
 
 DETECTORS = "detector_scores.csv.gz"
@@ -38,9 +42,10 @@ def reproduce(
     tell: Callable[[str, Progress], None] | None = None,
 ) -> Ran:
     """Run the named studies (all short ones by default) into `work` and publish them in `output`."""
+    chosen = {name: study_of(name) for name in names or NAMES}  # unknown names are refused before anything runs
+    write_whole(output / "README.md", b"")  # and so is a folder that cannot be written
     published, left_out = [], {}
-    for name in names or NAMES:
-        study = study_of(name)
+    for name, study in chosen.items():
         if lacking := missing_tables(study, tables):
             left_out[name] = lacking
             continue
@@ -57,7 +62,7 @@ def _teller(tell: Callable[[str, Progress], None] | None, name: str) -> Callable
 
 def publish_overview(output: Path) -> None:
     """What follows from several studies: the page of what can be certified, figures, the manifest, the index."""
-    results = {name: read_result(name, output) for name in NAMES if (output / f"{name}.json").is_file()}
+    results = {name: read_result(name, output) for name in (*NAMES, *LONG) if (output / f"{name}.json").is_file()}
     for name, page in overview(results).items():
         write_whole(output / name, page.encode())
     for name, image in figures.all_figures(results).items():
@@ -78,7 +83,7 @@ def index(results: dict[str, Result]) -> str:
     """The list of studies."""
     rows = [
         f"| [{result.study.name}]({name}.md) | {len(result.study.settings)} | {result.study.trials} |"
-        f" {'surrogate' if _surrogate(result) else 'real'} | `fedsrc reproduce {name}` |"
+        f" {_kinds(result)} | `fedsrc reproduce {name}` |"
         for name, result in results.items()
     ]
     head = "| study | settings | trials each | populations | command |\n| --- | --- | --- | --- | --- |"
@@ -87,23 +92,31 @@ def index(results: dict[str, Result]) -> str:
         "Each page is computed from the per-trial records beside it (`NAME.parquet`), which `fedsrc reproduce` makes"
         " from a registered study. [What can be certified today](certified-today.md) draws them together. The word"
         " surrogate marks made-up populations that match figures the paper prints; all else is real scores of real"
-        " answers."
+        " answers. Links to pages outside this folder lead to the project's documentation."
     )
     return "\n\n".join([lead, head + "\n" + "\n".join(rows)]) + "\n"
 
 
-def _surrogate(result: Result) -> bool:
-    return any(each["surrogate"] for each in result.manifest["cells"])
+def _kinds(result: Result) -> str:
+    """Whether a study's populations are real, surrogates, or nulls."""
+    names = {Table: "real", Demo: "real", Boundary: "null"}
+    kinds = sorted({names.get(type(each), "surrogate") for each in result.study.populations})
+    return " and ".join(kinds)
 
 
 def manifest(output: Path, results: dict[str, Result]) -> str:
     """Digests of everything published, and what it took."""
-    files = sorted(path for path in output.iterdir() if path.suffix in (".parquet", ".csv", ".md", ".svg"))
+    files = sorted(
+        path
+        for path in output.iterdir()
+        if path.name != "manifest.json" and path.suffix in (".parquet", ".csv", ".md", ".svg", ".json")
+    )
     return json.dumps(
         {
             "studies": {name: result.manifest["digest"] for name, result in results.items()},
             "files": {path.name: file_digest(path) for path in files},
             "tables": {key: value for each in results.values() for key, value in each.manifest["tables"].items()},
+            "matplotlib": version("matplotlib"),
             "wall_seconds": round(sum(each.manifest["cost"]["wall_seconds"] for each in results.values()), 1),
             "peak_bytes": max((each.manifest["cost"]["peak_bytes"] for each in results.values()), default=0),
         },
@@ -116,11 +129,16 @@ def detector_table(data: Path, tables: Path) -> bool:
     path = data / DETECTORS
     if not path.is_file():
         return False
-    with gzip.open(path) as file:
-        frame = pl.read_csv(file.read())
-    frame.select(
+    try:
+        frame = pl.read_csv(gzip.decompress(path.read_bytes()))
+    except (OSError, EOFError, pl.exceptions.PolarsError) as error:
+        raise FedsrcError(f"cannot be read: {error}", where=str(path)) from error
+    made = frame.select(
         pl.col("response_id").cast(pl.String).alias("id"), pl.col("source_id").cast(pl.String).alias("source"),
         (1.0 - pl.col("hallucination_score")).clip(0.0, 1.0).alias("score"),
         pl.col("unsupported").cast(pl.Float64).alias("loss"), "system", "split", "model", "task_type",
-    ).drop("id").write_parquet(tables / "detectors.parquet")  # fmt: skip
+    )  # fmt: skip
+    buffer = io.BytesIO()
+    made.drop("id").write_parquet(buffer)
+    write_whole(tables / "detectors.parquet", buffer.getvalue())
     return True

@@ -28,8 +28,11 @@ from fedsrc.files import write_whole
 from fedsrc.studies.beside import beside, one_tuple, scores
 from fedsrc.studies.catalogue import printed, study_of
 
-WHERE_FIRED = ("contrast_upper", "acceptance_lower", "sampling_width", "privacy_width", "eta", "payload_bytes")
-DROPPED = ("risk_upper", "slots", "releases", "dropped")
+WHERE_FIRED = (
+    "contrast_upper", "acceptance_lower", "risk_upper", "sampling_width", "privacy_width", "eta",
+    "payload_bytes",
+)  # fmt: skip
+DROPPED = ("slots", "releases", "dropped")
 DIGITS = 6
 FIGURES = {
     "privacy-curve": "firing-privacy-curve.svg",
@@ -65,8 +68,8 @@ class Result:
         )
         page = text(self.study, found, "\n\n".join([made, self._cost()]))
         head, rest = page.split("\n\n", 1)
-        paper, figure = printed(self.name), FIGURES.get(self.name)
-        extra = [] if paper is None else [beside(self.study, found.methods, paper)]
+        figure = FIGURES.get(self.name)
+        extra = [beside(self.study, found.methods, paper) for paper in printed(self.name)]
         if self.name.startswith("scores-"):
             extra.append(scores(found.methods))
         if self.name == "privacy-curve":
