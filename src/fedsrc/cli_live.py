@@ -1,0 +1,187 @@
+"""`fedsrc site` and `fedsrc server`: the live mode, between real processes over Flower."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from fedsrc.canonical import canonical_bytes
+from fedsrc.certificate import REGISTRATION, Body, verify
+from fedsrc.cli_common import FORMAT, FilePath, FolderPath, say
+from fedsrc.errors import FedsrcError
+from fedsrc.federation.flower import Settings
+from fedsrc.federation.live import check_live, finished
+from fedsrc.federation.node_keys import name_of_private, name_of_public
+from fedsrc.federation.post import Patience
+from fedsrc.federation.processes import LOOPBACK, Tls, check_encrypted, program
+from fedsrc.federation.site_process import SitePlan, open_log, serve_site
+from fedsrc.federation.superlink import Address, ServerPlan, supervise
+from fedsrc.federation.supernode import NodePlan
+from fedsrc.files import write_whole
+from fedsrc.keys import load
+from fedsrc.records import Columns
+from fedsrc.registration import Registration
+from fedsrc.report.card import card_text
+from fedsrc.stream import Table
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+CA = click.option("--ca", type=FilePath, help="Certificate of the authority that both ends trust: connections use TLS.")
+INSECURE = click.option("--insecure", is_flag=True, help="Talk to another machine without encryption.")
+PATIENCE = Patience()
+EXPOSED = (
+    "warning: Flower takes orders and nodes at the same port. Whoever reaches it can submit an app, which then runs\n"
+    "here and at every SuperNode. Let only /v1/fleet through to other machines; docs/live.md says how."
+)
+RESULT = ("status", "threshold", "target_risk", "contrast_upper", "acceptance_lower", "risk_upper", "records", "rounds")
+
+
+def columns(command: Command) -> Command:
+    """Options that name the table's columns."""
+    for name in reversed([field.name for field in fields(Columns)]):
+        about = f"Name of the {name} column."
+        command = click.option(f"--{name}-column", default=name, show_default=True, help=about)(command)
+    return command
+
+
+@click.command("site")
+@click.argument("registration", type=FilePath)
+@click.argument("records", type=FilePath)
+@click.option("--name", required=True, help="The site's name in the registration.")
+@click.option("--key", type=FilePath, required=True, help="The site's private key, which signs releases.")
+@click.option("--ledger", type=FilePath, help="The site's ledger  [default: beside the records]")
+@click.option("--socket", type=FilePath, help="Where a relay may knock  [default: beside the records]")
+@click.option("--log", type=FilePath, help="A file for the log, which also goes to stderr.")
+@click.option("--superlink", help="HOST:PORT of the server's SuperLink: a SuperNode is started beside the site.")
+@click.option("--node-key", type=FilePath, help="The SuperNode's key: private with --superlink, else public.")
+@CA
+@INSECURE
+@click.option("--fresh", is_flag=True, help="Assert that no unit was in an earlier table (without ids).")
+@click.option("--missing", type=click.Choice(["refuse", "keep"]), default="refuse", show_default=True)
+@columns
+def site_command(registration: Path, records: Path, name: str, key: Path, **given: Any) -> None:
+    """At a site: serve RECORDS behind their ledger, to signed requests of REGISTRATION alone.
+
+    The registration must have been allowed with `fedsrc allow`. Every refusal is in the log, with its reason.
+    """
+    stop_on_terminate()
+    place = given["socket"] or records.with_name(records.name + ".socket")
+    table = Table(records, Columns(**{f.name: given[f"{f.name}_column"] for f in fields(Columns)}), given["missing"])
+    node_key, name_of = given["node_key"], name_of_private if given["superlink"] else name_of_public
+    plan = SitePlan(
+        Registration.read(registration), name, table, given["ledger"] or records.with_name(records.name + ".ledger"),
+        load(key), place, node_plan(name, records, place, given), node_key and name_of(node_key),
+        given["fresh"],
+    )  # fmt: skip
+    serve_site(plan, open_log(given["log"]))
+
+
+def node_plan(name: str, records: Path, socket: Path, given: dict[str, Any]) -> NodePlan | None:
+    """The SuperNode beside the site, if one is wanted."""
+    if given["superlink"] is None:
+        return None
+    tls = Tls(given["ca"])
+    check_encrypted(str(given["superlink"]).rpartition(":")[0], tls, given["insecure"])
+    if given["node_key"] is not None and tls.ca is None:
+        raise FedsrcError("--node-key needs --ca", hint="Flower takes node keys over TLS only")
+    home = records.with_name(records.name + ".flower")
+    return NodePlan(name, socket, given["superlink"], home, tls, given["node_key"])
+
+
+@click.command("server")
+@click.argument("registration", type=FilePath)
+@click.option("-o", "--output", "folder", type=FolderPath, default="run", show_default=True)
+@click.option("--key", type=FilePath, required=True, help="The server's private key, which signs requests.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where the SuperLink listens.")
+@click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
+@CA
+@click.option("--certificate", type=FilePath, help="The server's certificate, with --ca.")
+@click.option("--certificate-key", type=FilePath, help="Its private key.")
+@click.option("--node-key", "node_keys", multiple=True, help="SITE=FILE, a SuperNode's public key; once for each.")
+@INSECURE
+@click.option("--start-seconds", type=float, default=PATIENCE.start, show_default=True, help="Wait for sites.")
+@click.option("--round-seconds", type=float, default=PATIENCE.round, show_default=True, help="Wait for answers.")
+@click.option(
+    "--missing-seconds", type=float, default=PATIENCE.missing, show_default=True, help="Wait for a lost site."
+)
+@FORMAT
+def server_command(registration: Path, folder: Path, key: Path, output: str, **given: Any) -> None:
+    """Run REGISTRATION live: start a SuperLink, ask the sites that connect, and certify.
+
+    Killed at any point, the same command continues the transcript.
+    """
+    stop_on_terminate()
+    registered, signer = Registration.read(registration), load(key)
+    check_live(registered, folder, signer)
+    plan = server_plan(registered, folder, key, given)
+    write_whole(folder / REGISTRATION, registered.to_toml().encode())
+    if finished(registered, folder, signer) is None:
+        program("flower-superlink")
+        if given["host"] not in LOOPBACK:
+            say(EXPOSED)
+        supervise(plan, say)
+    show(verify(folder).body, folder, output)
+
+
+def server_plan(registration: Registration, folder: Path, key: Path, given: dict[str, Any]) -> ServerPlan:
+    """What the operator asked for, checked."""
+    tls = Tls(given["ca"], given["certificate"], given["certificate_key"])
+    parts = (tls.ca, tls.certificate, tls.key)
+    if any(parts) and not all(parts):
+        raise FedsrcError("--ca, --certificate and --certificate-key belong together")
+    check_encrypted(given["host"], tls, given["insecure"])
+    node_keys = dict(named_file(each) for each in given["node_keys"])
+    missing = [site.name for site in registration.sites if node_keys and site.name not in node_keys]
+    if missing:
+        raise FedsrcError(f"site {missing[0]!r} has no --node-key", hint="with node keys, every site needs one")
+    if node_keys and tls.ca is None:
+        raise FedsrcError("--node-key needs --ca", hint="Flower takes node keys over TLS only")
+    patience = Patience(given["start_seconds"], given["round_seconds"], given["missing_seconds"])
+    names = {name: name_of_public(path) for name, path in node_keys.items()}
+    settings = Settings(folder.resolve(), key.resolve(), names, patience)
+    return ServerPlan(settings, Address(given["host"], given["port"]), tls, node_keys)
+
+
+def named_file(text: str) -> tuple[str, Path]:
+    """SITE=FILE."""
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise FedsrcError(f"{text!r} is not of the form north=north.pub")
+    return name, Path(path)
+
+
+def show(body: Body, folder: Path, output: str) -> NoReturn:
+    """Print the result and leave with its exit status."""
+    if output == "json":
+        result = {name: body[name] for name in (*RESULT, "sites", "registration", "transcript")}
+        result |= {"epsilon": body["privacy"]["epsilon"], "delta": body["privacy"]["delta"]}
+        click.echo(json.dumps(json.loads(canonical_bytes(result))))
+    else:
+        click.echo(card_text(body, verify=f"fedsrc verify {folder}"))
+    sys.exit(0 if body["status"] == "CERTIFIED" else 1)
+
+
+def show_trial(folder: Path, public: dict[str, str], output: str) -> None:
+    """A trial set: where it lies, and what goes into the registration."""
+    if output == "json":
+        click.echo(json.dumps({"folder": str(folder), "public": public}))
+        return
+    server, sites = public["server"], {name: key for name, key in public.items() if name != "server"}
+    click.echo(f"Wrote {folder}: certificates, node keys and release keys of {len(sites)} sites, for trials only.")
+    click.echo(f"Register with --server-key {server}")
+    click.echo(f"  --site-keys {','.join(f'{name}={key}' for name, key in sites.items())}")
+
+
+def stop_on_terminate() -> None:
+    """A request to terminate is an interruption: everything that was started is stopped."""
+
+    def interrupt(*_: Any) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)

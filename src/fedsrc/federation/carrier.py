@@ -1,0 +1,279 @@
+"""The live mode's carrier: requests go out to nodes, releases come back, late, twice, wrong or never. Engine-free.
+
+Which node speaks for which site is known from signed hellos alone; a reply is matched to its question by the number of
+the letter that it answers. An answer is taken once, and run.py decides what becomes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from fedsrc.errors import FedsrcError
+from fedsrc.federation.hello import Challenge, Hello, parse_hello
+from fedsrc.federation.post import Clock, Letter, Node, Patience, Post, RealClock, Reply, Tell
+from fedsrc.keys import Key
+from fedsrc.registration import Registration
+from fedsrc.release import TIME, Request, SignedRequest
+from fedsrc.run import Answer, parse_release
+
+LONGEST_PAUSE = 60.0  # seconds between two hellos to a node that does not give a good one
+
+
+@dataclass
+class _Open:
+    """A request on its way."""
+
+    request: Request
+    data: bytes
+    node: int | None = None  # where it is now
+    trouble_since: float | None = None
+    again: float = 0.0  # not before then
+    problem: str = "no node speaks for the site"
+    answer: Answer | None = None
+    numbers: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Meeting:
+    """A node that has not said who it is."""
+
+    again: float = 0.0
+    pause: float = 0.0
+    asked: bool = False
+    problem: str = ""
+
+
+class LiveCarrier:
+    """Carries requests to the nodes that speak for their sites.
+
+    `node_keys` names the key of each site's node; a site that is named there must come through it. `tell` gets what
+    happens, in words.
+    """
+
+    def __init__(
+        self,
+        registration: Registration,
+        key: Key,
+        post: Post,
+        *,
+        patience: Patience | None = None,
+        node_keys: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+        tell: Tell = lambda _: None,
+    ) -> None:
+        self._registration, self._key, self._post = registration, key, post
+        self._patience, self._node_keys = patience or Patience(), node_keys or {}
+        self._clock, self._tell = clock or RealClock(), tell
+        self._sites = {site.name: site for site in registration.sites}
+        self._live: dict[int, Node] = {}
+        self._meetings: dict[int, _Meeting] = {}
+        self._hellos: dict[int, Hello] = {}  # by node, in order of arrival
+        self._expected: dict[str, Callable[[Reply], None]] = {}  # by letter number
+
+    def node_of(self, site: str) -> int | None:
+        """The node that speaks for a site now: the first that said so and is still there."""
+        return next((node for node, hello in self._hellos.items() if hello.site == site), None)
+
+    def units_of(self, site: str) -> int | None:
+        """How many units a site says it has."""
+        node = self.node_of(site)
+        return None if node is None else self._hellos[node].units
+
+    def gather(self, names: Iterable[str], seconds: float) -> list[str]:
+        """Wait until these sites are there, but not longer; returns those that are."""
+        wanted, end = list(names), self._clock.now() + seconds
+        while True:
+            self.step()
+            here = [name for name in wanted if self.node_of(name) is not None]
+            if len(here) == len(wanted) or self._clock.now() >= end:
+                return here
+            self._clock.sleep(self._patience.poll)
+
+    def step(self) -> None:
+        """See who is there, greet newcomers, and take replies in."""
+        self._live = {node.id: node for node in self._post.nodes()}
+        for gone in [node for node in (*self._hellos, *self._meetings) if node not in self._live]:
+            self._leave(gone)
+        self._greet()
+        self._fetch()
+
+    def __call__(self, requests: Sequence[Request], /) -> list[Answer]:
+        now = self._clock.now()
+        waiting = [_Open(each, SignedRequest.by(each, self._key).to_bytes()) for each in requests]
+        end = now + self._patience.round
+        while True:
+            self.step()
+            self._send([each for each in waiting if each.answer is None], end)
+            self._fetch()
+            if all(each.answer is not None for each in waiting) or self._clock.now() >= end:
+                break
+            self._clock.sleep(self._patience.poll)
+        return [self._close(each) for each in waiting]
+
+    def _leave(self, node: int) -> None:
+        self._meetings.pop(node, None)
+        hello = self._hellos.pop(node, None)
+        if hello is not None:
+            self._tell(f"site {hello.site!r}: node {node} is gone")
+
+    def _greet(self) -> None:
+        """Ask nodes that have not said who they are."""
+        now, due = self._clock.now(), list[tuple[Node, Challenge]]()
+        for node in self._live.values():
+            meeting = self._meetings.setdefault(node.id, _Meeting())
+            if node.id not in self._hellos and not meeting.asked and now >= meeting.again:
+                due.append((node, Challenge.by(self._key, self._registration.digest, node.id)))
+        letters = [Letter(node.id, "hello", challenge.to_bytes()) for node, challenge in due]
+        for (node, challenge), number in zip(due, self._push(letters, self._patience.round), strict=True):
+            if number is None:
+                self._postpone(node.id, "a hello could not be sent")
+            else:
+                self._meetings[node.id].asked = True
+                self._expected[number] = partial(self._met, node, challenge)
+
+    def _met(self, node: Node, challenge: Challenge, reply: Reply) -> None:
+        if node.id not in self._meetings:
+            return  # it has gone
+        problem = reply.problem or "an empty reply"
+        if reply.data is not None:
+            try:
+                hello = parse_hello(reply.data)
+                problem = self._impostor(node, challenge, hello)
+            except FedsrcError as error:
+                problem = error.what
+        if problem:
+            self._postpone(node.id, problem)
+        else:
+            self._welcome(node, hello)
+
+    def _impostor(self, node: Node, challenge: Challenge, hello: Hello) -> str:
+        """Why a hello is not believed, or nothing."""
+        site = self._sites.get(hello.site)
+        if hello.challenge != challenge.digest:
+            return "it answers another challenge"
+        if site is None or site.key is None:
+            return f"site {hello.site!r} is not registered"
+        if not hello.signed_by(site.key):
+            return f"it is not signed by site {site.name!r}"
+        if site.capacity is not None and hello.units > site.capacity:
+            return f"site {site.name!r} announces more than its registered capacity"
+        return self._wrong_node(node, hello)
+
+    def _wrong_node(self, node: Node, hello: Hello) -> str:
+        """Site, server and Flower must mean the same node key, as far as they name one."""
+        if hello.node_key is not None and hello.node_key != node.key:
+            return f"site {hello.site!r} names another node key than the one that carries its word"
+        if self._node_keys and self._node_keys.get(hello.site) != hello.node_key:
+            return f"site {hello.site!r} is not known to the server by this node key"
+        return ""
+
+    def _welcome(self, node: Node, hello: Hello) -> None:
+        first = self.node_of(hello.site)
+        self._hellos[node.id] = hello
+        if first is None:
+            self._tell(f"site {hello.site!r} is there through node {node.id}: {hello.units:,} units")
+        else:
+            self._tell(f"refused: node {node.id} doubles site {hello.site!r}, which node {first} speaks for")
+
+    def _postpone(self, node: int, problem: str) -> None:
+        """Ask a node again later, and say why once."""
+        meeting = self._meetings[node]
+        meeting.pause = min(max(self._patience.retry, 2 * meeting.pause), LONGEST_PAUSE)
+        meeting.again, meeting.asked = self._clock.now() + meeting.pause, False
+        if meeting.problem != problem:
+            self._tell(f"refused: node {node}: {_plain(problem)}")
+        meeting.problem = problem
+
+    def _send(self, waiting: Sequence[_Open], end: float) -> None:
+        """Put requests to the nodes of their sites, anew where the node is gone; give up on sites that stay away."""
+        now, ready = self._clock.now(), []
+        for each in waiting:
+            node = self.node_of(each.request.site)
+            if each.node is not None and each.node == node:
+                continue
+            if node is None:
+                self._lose(each, now)
+            elif now >= each.again:
+                each.node = node
+                ready.append(each)
+        letters = [Letter(each.node or 0, "release", each.data, str(each.request.round)) for each in ready]
+        for each, number in zip(ready, self._push(letters, max(1.0, end - now)), strict=True):
+            if number is None:
+                self._stumble(each, "the request could not be sent")
+                continue
+            each.numbers.append(number)
+            self._expected[number] = partial(self._take, each)
+
+    def _lose(self, each: _Open, now: float) -> None:
+        """No node speaks for the site: wait for one, but not for ever."""
+        if each.node is not None:
+            each.node, each.problem = None, "its node is gone"
+        each.trouble_since = now if each.trouble_since is None else each.trouble_since
+        self._give_up(each, now)
+
+    def _give_up(self, each: _Open, now: float) -> None:
+        if each.trouble_since is not None and now - each.trouble_since >= self._patience.missing:
+            each.answer = f"site {each.request.site!r} is not connected: {each.problem}"
+
+    def _take(self, each: _Open, reply: Reply) -> None:
+        if each.answer is not None:
+            return
+        if reply.data is not None:
+            each.answer = _from_the_future(reply.data) or reply.data
+        elif reply.refused:
+            each.answer = f"site {each.request.site!r} refused: {_plain(reply.problem)}"
+        else:
+            self._stumble(each, reply.problem)
+
+    def _stumble(self, each: _Open, problem: str) -> None:
+        """Something went wrong on the way: the same request again, later. The ledger gives the same bytes."""
+        now = self._clock.now()
+        each.node, each.again, each.problem = None, now + self._patience.retry, _plain(problem)
+        each.trouble_since = now if each.trouble_since is None else each.trouble_since
+        self._tell(f"site {each.request.site!r}: request {each.request.number}: {each.problem}")
+        self._give_up(each, now)
+
+    def _close(self, each: _Open) -> Answer:
+        """The round is over: later replies to its letters are left out, and said to be."""
+        for number in each.numbers:
+            if number in self._expected:
+                self._expected[number] = partial(self._late, each.request)
+        if each.answer is None:
+            trouble = "" if each.node is not None else f" ({each.problem})"
+            return f"no answer of site {each.request.site!r} before the round was closed{trouble}"
+        return each.answer
+
+    def _late(self, request: Request, _: Reply) -> None:
+        self._tell(f"site {request.site!r}: a late reply to request {request.number} is left out")
+
+    def _push(self, letters: Sequence[Letter], seconds: float) -> Sequence[str | None]:
+        return self._post.push(letters, seconds) if letters else []
+
+    def _fetch(self) -> None:
+        """Take replies in, each once."""
+        if not self._expected:
+            return
+        for reply in self._post.pull(list(self._expected)):
+            handle = self._expected.pop(reply.to, None)
+            if handle is None:
+                self._tell("a reply that came before, or answers nothing, is left out")
+            else:
+                handle(reply)
+
+
+def _from_the_future(data: bytes) -> str | None:
+    """Why a release's date is not believed; bytes that are no release are judged elsewhere."""
+    try:
+        release = parse_release(data)
+    except FedsrcError:
+        return None
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).strftime(TIME)
+    return "it is dated in the future: check the site's clock" if release.time > tomorrow else None
+
+
+def _plain(text: str) -> str:
+    """Somebody else's words, fit for one line."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:200])

@@ -1,0 +1,1 @@
+"""What runs inside Flower. Nothing here reads records or a ledger."""

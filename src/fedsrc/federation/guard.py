@@ -1,0 +1,155 @@
+"""The privacy boundary of the live mode: the one process at a site that reads records and ledger.
+
+Whatever carries bytes to it is not trusted. It answers two questions, both signed by the registered server: a
+challenge, with the site's own word of who it is, and a request, with a release. Everything else is refused; why is
+written to the site's own log, and the other end gets a few fixed words that depend on no record.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from fedsrc.errors import FedsrcError
+from fedsrc.federation.files import parse_request
+from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, Frame
+from fedsrc.federation.hello import Hello, parse_challenge
+from fedsrc.keys import Key
+from fedsrc.ledger import Ledger
+from fedsrc.policy import allowed
+from fedsrc.records import Records
+from fedsrc.registration import Registration
+from fedsrc.release import Request
+from fedsrc.site import Site, check_key, check_request, open_sites
+from fedsrc.stream import Table, open_table
+
+UNREADABLE = "it cannot be read"
+NOT_OURS = "it is of another registration or for another site"
+NOT_ALLOWED = "the site does not allow this registration"
+NOT_SIGNED = "it is not signed by the registered server"
+NOT_AS_REGISTERED = "it asks for something else than the registration fixes"
+CANNOT = "the site cannot answer it; its own log says why"
+
+
+class RefusedError(Exception):
+    """A question that is not answered: fixed words for the other end, and what is behind them for the log."""
+
+    def __init__(self, words: str, behind: str) -> None:
+        self.words, self.behind = words, behind
+        super().__init__(behind)
+
+
+class Guard:
+    """One site's records behind its ledger, for one registration and whoever can reach it.
+
+    Used by one thread. `find` gives the table; `tell` writes a line of the site's log.
+    """
+
+    def __init__(
+        self,
+        registration: Registration,
+        name: str,
+        ledger: Ledger,
+        find: Callable[[], Records | Table],
+        key: Key,
+        *,
+        fresh: bool = False,
+        node_key: str | None = None,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.registration, self.name = registration, name
+        self._ledger, self._find, self._key, self._fresh = ledger, find, key, fresh
+        self._node_key, self._tell = node_key, tell
+        self._site: Site | None = None
+
+    def open(self) -> int:
+        """Check everything that can be checked before anybody asks; returns how many units the site has to give."""
+        if self.registration.server_key is None:
+            raise FedsrcError("the registration names no server key", hint="register with --server-key")
+        if self.registration.site(self.name).key is None:
+            raise FedsrcError(f"site {self.name!r} has no registered key", hint="register with --site-keys")
+        allowed(self._ledger, self.name, self.registration.digest)
+        check_key(self.registration, self.name, self._key)
+        return self._records().room()
+
+    def answer(self, question: Frame) -> Frame:
+        """The answer to a question, whatever the question is."""
+        try:
+            given = self._hello(question.data) if question.kind == HELLO else self._release(question.data)
+        except RefusedError as refusal:
+            self._site = None  # a table that changed is looked at anew
+            self._tell(f"refused: {refusal.words}: {refusal.behind}")
+            return Frame(REFUSED, refusal.words.encode())
+        except Exception:  # a fault here must not end the process that guards the records
+            self._site = None
+            self._tell(f"refused: {CANNOT}: a fault in fedsrc\n{traceback.format_exc()}")
+            return Frame(REFUSED, CANNOT.encode())
+        return Frame(GIVEN, given)
+
+    def _hello(self, data: bytes) -> bytes:
+        with _or_refuse(UNREADABLE):
+            challenge = parse_challenge(data)
+        self._check_registration(challenge.registration)
+        if not challenge.signed_by(self._server()):
+            raise RefusedError(NOT_SIGNED, "a challenge without the server's signature")
+        with _or_refuse(CANNOT):
+            check_key(self.registration, self.name, self._key)
+            units = self._records().room()
+        self._tell(f"hello through node {challenge.node}: {units:,} units")
+        hello = Hello(challenge=challenge.digest, site=self.name, units=units, node_key=self._node_key)
+        return hello.signed(self._key).to_bytes()
+
+    def _release(self, data: bytes) -> bytes:
+        with _or_refuse(UNREADABLE):
+            order = parse_request(data, "the request")
+        request = order.request
+        self._check_registration(request.registration)
+        if request.site != self.name:
+            raise RefusedError(NOT_OURS, f"a request addressed to {request.site!r}")
+        if not order.signed_by(self._server()):
+            raise RefusedError(NOT_SIGNED, f"request {request.number} without the server's signature")
+        with _or_refuse(NOT_AS_REGISTERED):
+            check_request(self.registration, self.name, request)
+        with _or_refuse(CANNOT):
+            check_key(self.registration, self.name, self._key)
+            return self._answer(request)
+
+    def _answer(self, request: Request) -> bytes:
+        stored = self._ledger.stored(request)
+        if stored is not None:
+            self._tell(f"request {request.number} of round {request.round}: the same bytes again")
+            return stored
+        given = self._records().answer(request)
+        self._tell(f"request {request.number} of round {request.round}: released {request.slots:,} units")
+        return given
+
+    def _check_registration(self, digest: str) -> None:
+        if digest != self.registration.digest:
+            raise RefusedError(NOT_OURS, f"registration {digest}")
+        with _or_refuse(NOT_ALLOWED):
+            allowed(self._ledger, self.name, digest)
+
+    def _server(self) -> str:
+        return self.registration.server_key or ""
+
+    def _records(self) -> Site:
+        """The table behind the ledger, taken in once."""
+        if self._site is None:
+            found = self._find()
+            if isinstance(found, Table):
+                opened = open_table(self.registration, self.name, found, self._ledger, fresh=self._fresh, key=self._key)
+            else:
+                keys = {self.name: self._key}
+                records = found.at(self.name)
+                opened = open_sites(self.registration, records, self._ledger, fresh=self._fresh, keys=keys)[0]
+            self._site = opened
+        return self._site
+
+
+@contextmanager
+def _or_refuse(words: str) -> Iterator[None]:
+    try:
+        yield
+    except FedsrcError as error:
+        raise RefusedError(words, str(error).replace("\n", "; ")) from error

@@ -1,0 +1,81 @@
+"""What a live run needs of whatever moves its messages: who is there, letters out, replies back; and time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Kind = Literal["hello", "release"]
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node that is connected now, and the name of its key."""
+
+    id: int
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Letter:
+    """Bytes for one node."""
+
+    node: int
+    kind: Kind
+    data: bytes
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back for a letter: bytes, or a problem. `refused`: the site itself will not answer."""
+
+    to: str
+    data: bytes | None = None
+    problem: str = ""
+    refused: bool = False
+
+
+class Post(Protocol):
+    """What a live run needs of an engine."""
+
+    def nodes(self) -> Sequence[Node]:
+        """The nodes that are connected now."""
+
+    def push(self, letters: Sequence[Letter], seconds: float) -> Sequence[str | None]:
+        """Send letters that are good for so long; a number each, or None where one could not be sent."""
+
+    def pull(self, numbers: Sequence[str]) -> Sequence[Reply]:
+        """The replies to these letters that are there."""
+
+
+class Clock(Protocol):
+    """Time, which tests make their own."""
+
+    def now(self) -> float: ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+class RealClock:
+    """The machine's time."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait for what, in seconds."""
+
+    start: float = 120.0  # for all sites to say hello before the first round
+    round: float = 120.0  # for the answers of a round
+    missing: float = 60.0  # for a site that is not connected, within a round
+    retry: float = 3.0  # before a question that failed on the way is put again
+    poll: float = 0.3

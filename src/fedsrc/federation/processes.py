@@ -1,0 +1,192 @@
+"""Processes that fedsrc starts and looks after: always with telemetry off, and none left behind.
+
+Each is started with a signal that ends it should its parent be killed; what it starts itself (Flower starts an
+executor, and that one the apps) is found through /proc and ended with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from fedsrc.errors import FedsrcError
+
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+}
+KEPT = ("HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "SSL_CERT_DIR")  # of our own environment; nothing of FEDSRC_*
+BIN = Path(sys.executable).parent
+SIGNAL_AT_PARENTS_DEATH = 1  # prctl's number for it
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Certificate files; without any, connections are not encrypted."""
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+def environment(home: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """A small environment of our own making: no telemetry, no update checks, no installing at run time."""
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    path = os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)])
+    return {**kept, "PATH": path, "FLWR_HOME": str(home.resolve()), **QUIET, **(more or {})}
+
+
+def program(name: str) -> str:
+    """Where one of Flower's commands lies."""
+    found = shutil.which(name, path=os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)]))
+    if found is None:
+        raise FedsrcError(f"Flower's command {name!r} is not installed", hint="pip install 'fedsrc[flower]'")
+    return found
+
+
+def check_encrypted(host: str, tls: Tls, insecure: bool) -> None:
+    """Without certificates, only this machine may be talked to, unless the user insists."""
+    if tls.ca is None and host not in LOOPBACK and not insecure:
+        raise FedsrcError(
+            f"{host} is another machine, and the connection would not be encrypted",
+            hint="give certificates with --ca, or insist with --insecure",
+        )
+
+
+class Child:
+    """A process of ours. `tell` gets its lines of output, which also go to a log file."""
+
+    def __init__(
+        self, command: Sequence[str], env: Mapping[str, str], log: Path, tell: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.command, self.log = list(command), log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._process = subprocess.Popen(  # noqa: S603
+            self.command, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            start_new_session=True, preexec_fn=_end_with_parent,  # noqa: PLW1509
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        self._reader = threading.Thread(target=_copy, args=(self._process.stdout, log, tell), daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status, or None while it runs."""
+        return self._process.poll()
+
+    def stop(self, seconds: float = 8.0) -> None:
+        """End it and everything that it started."""
+        family = descendants(self.pid)
+        self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        _end(family, seconds)
+        self._reader.join(1.0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process by number and start time, so that a number used again is not mistaken for it."""
+
+    pid: int
+    started: str
+
+
+def descendants(pid: int) -> list[Process]:
+    """The processes that one has started, and theirs."""
+    children: dict[int, list[Process]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal() and (fields := _stat(int(folder.name))):
+            children.setdefault(int(fields[1]), []).append(Process(int(folder.name), fields[19]))
+    found, at = list(children.get(pid, [])), 0
+    while at < len(found):
+        found += children.get(found[at].pid, [])
+        at += 1
+    return found
+
+
+def wait_for_port(host: str, port: int, child: Child, seconds: float = 60.0) -> None:
+    """Wait until a child listens."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and child.status is None:
+        with suppress(OSError), socket.create_connection((host, port), 1.0):
+            return
+        time.sleep(0.2)
+    state = "does not listen" if child.status is None else f"ended with status {child.status}"
+    raise FedsrcError(
+        f"{Path(child.command[0]).name} {state} at {host}:{port}", where=str(child.log), hint="the log says why"
+    )
+
+
+def free_port() -> int:
+    """A port of this machine that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _end_with_parent() -> None:
+    _libc.prctl(SIGNAL_AT_PARENTS_DEATH, signal.SIGTERM)
+
+
+def _copy(stream: IO[bytes], log: Path, tell: Callable[[str], None]) -> None:
+    with stream, log.open("ab", buffering=0) as file:
+        for line in stream:
+            file.write(line)
+            tell(line.decode(errors="replace").rstrip())
+
+
+def _stat(pid: int) -> list[str] | None:
+    """A process's state, parent and so on as the system lists them after its name; None if it is gone or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2].split()
+    except OSError:
+        return None
+    return None if not fields or fields[0] in "ZX" else fields
+
+
+def _running(process: Process) -> bool:
+    fields = _stat(process.pid)
+    return fields is not None and fields[19] == process.started
+
+
+def _end(family: Sequence[Process], seconds: float) -> None:
+    """They end by themselves when their parent does; after a while, they are ended."""
+    end = time.monotonic() + seconds
+    while any(map(_running, family)) and time.monotonic() < end:
+        time.sleep(0.1)
+    for process in filter(_running, family):
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)

@@ -1,0 +1,178 @@
+"""The server's side of Flower: a SuperLink, and runs of our app on it until there is a certificate.
+
+Flower does not resume a run. The transcript does: whatever dies, a new Flower run continues it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import tomli_w
+
+from fedsrc.certificate import CERTIFICATE, TRANSCRIPT
+from fedsrc.errors import FedsrcError
+from fedsrc.federation import flower_app
+from fedsrc.federation.flower import LOG, VARIABLE, Settings
+from fedsrc.federation.processes import Child, Tls, environment, program, wait_for_port
+from fedsrc.files import write_whole
+
+Tell = Callable[[str], None]
+CONNECTION = "fedsrc"
+HOME = "flower"  # in the run folder: Flower's own state and logs, nothing that the certificate needs
+TRIES = 3  # Flower runs in a row that add nothing to the transcript
+GRACE = 6.0  # seconds for a Flower run to be over once our loop has let go of the transcript
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the SuperLink listens."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+
+
+@dataclass(frozen=True)
+class ServerPlan:
+    """A live run as the server's operator wants it."""
+
+    settings: Settings
+    address: Address = field(default_factory=Address)
+    tls: Tls = field(default_factory=Tls)
+    node_keys: dict[str, Path] = field(default_factory=dict)  # public node key files by site
+
+    @property
+    def home(self) -> Path:
+        return self.settings.folder / HOME
+
+
+def supervise(plan: ServerPlan, tell: Tell) -> None:
+    """Start a SuperLink, submit runs until the certificate is there, and stop everything."""
+    _write_connection(plan)
+    failures = 0
+    while not (plan.settings.folder / CERTIFICATE).exists():
+        with _superlink(plan, tell) as link:
+            while link.status is None and failures < TRIES and not (plan.settings.folder / CERTIFICATE).exists():
+                before = _size(plan)
+                _submit(plan, link, tell)
+                failures = 0 if _size(plan) > before else failures + 1
+        if failures >= TRIES:
+            raise FedsrcError(
+                f"{TRIES} Flower runs in a row added nothing to the transcript",
+                where=str(plan.home),
+                hint="its logs say why; the same command continues the run",
+            )
+
+
+def superlink_command(plan: ServerPlan) -> list[str]:
+    """How the SuperLink is started."""
+    tls, address = plan.tls, plan.address
+    command = [program("flower-superlink"), "--host", address.host, "--port", str(address.port)]
+    command += ["--database", str((plan.home / "state.db").resolve()), "--disable-runtime-dependency-installation"]
+    if tls.ca is None or tls.certificate is None or tls.key is None:
+        return [*command, "--insecure"]
+    command += ["--ssl-ca-certfile", str(tls.ca), "--ssl-certfile", str(tls.certificate), "--ssl-keyfile", str(tls.key)]
+    return [*command, "--enable-supernode-auth"] if plan.node_keys else command
+
+
+def _superlink(plan: ServerPlan, tell: Tell) -> Child:
+    settings = {VARIABLE: plan.settings.to_text()}
+    link = Child(superlink_command(plan), environment(plan.home, settings), plan.home / "superlink.log")
+    try:
+        wait_for_port(plan.address.host, plan.address.port, link)
+        tell(f"SuperLink is up at {plan.address.host}:{plan.address.port} (process {link.pid})")
+        for site, key in plan.node_keys.items():
+            _register_node(plan, site, key, tell)
+    except BaseException:
+        link.stop()
+        raise
+    return link
+
+
+def _register_node(plan: ServerPlan, site: str, key: Path, tell: Tell) -> None:
+    """Make a node key known to the SuperLink; one that is known already stays."""
+    command = [program("flwr"), "supernode", "register", str(key.resolve()), CONNECTION, "--name", site]
+    lines: list[str] = []
+    with Child(command, environment(plan.home), plan.home / "nodes.log", lines.append) as child:
+        while child.status is None:
+            time.sleep(0.1)
+    text = " ".join(lines)
+    if child.status != 0 and "already" not in text and "in use" not in text:
+        raise FedsrcError(f"node key of site {site!r} was not taken: {text[:300]}", where=str(key))
+    tell(f"node key of site {site!r} is registered")
+
+
+def _submit(plan: ServerPlan, link: Child, tell: Tell) -> None:
+    """One Flower run, to its end or its death."""
+    app = str(Path(flower_app.__file__).parent)
+    command = [program("flwr"), "run", app, CONNECTION, "--stream"]
+    tell("submitting a Flower run that continues the transcript")
+    log = plan.home / "run.log"
+    with _Tail(plan.settings.folder / LOG, tell) as tail, Child(command, environment(plan.home), log) as stream:
+        _follow(plan, link, stream, tail)
+
+
+def _follow(plan: ServerPlan, link: Child, stream: Child, tail: _Tail) -> None:
+    """Until the run is over. Our loop holds the transcript while it lives: once it has let go, the run is over soon,
+    or the loop was killed, which Flower would notice only a minute later."""
+    held, let_go = False, 0.0
+    while stream.status is None and link.status is None:
+        if _held(plan.settings.folder / TRANSCRIPT):
+            held, let_go = True, time.monotonic()
+        elif held and time.monotonic() - let_go > GRACE:
+            return
+        tail.read()
+        time.sleep(0.5)
+
+
+class _Tail:
+    """New lines of the run loop's log, as they are written: Flower passes its own logs on late."""
+
+    def __init__(self, path: Path, tell: Tell) -> None:
+        path.touch()
+        self._file, self._tell = path.open("rb"), tell
+        self._file.seek(0, os.SEEK_END)
+
+    def read(self) -> None:
+        for line in self._file.readlines():
+            self._tell(line.decode(errors="replace").rstrip())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._file:
+            self.read()
+
+
+def _held(path: Path) -> bool:
+    """Whether a process writes this transcript now."""
+    if not path.exists():
+        return False
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def _size(plan: ServerPlan) -> int:
+    path = plan.settings.folder / TRANSCRIPT
+    return path.stat().st_size if path.exists() else 0
+
+
+def _write_connection(plan: ServerPlan) -> None:
+    """Where Flower's command line finds the SuperLink."""
+    place: dict[str, object] = {"address": f"{plan.address.host}:{plan.address.port}"}
+    if plan.tls.ca is None:
+        place["insecure"] = True
+    else:
+        place["root-certificates"] = str(plan.tls.ca.resolve())
+    text = tomli_w.dumps({"superlink": {"default": CONNECTION, CONNECTION: place}})
+    write_whole(plan.home / "config.toml", text.encode())

@@ -1,0 +1,69 @@
+"""A site's side of Flower: a SuperNode beside the site's process, started again when it dies."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedsrc.errors import FedsrcError
+from fedsrc.federation.processes import Child, Tls, environment, free_port, program
+
+Tell = Callable[[str], None]
+FIRST_DELAY, LONGEST_DELAY = 5.0, 40.0  # seconds; inside Flower's heartbeat a node key cannot be used again
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """The SuperNode that a site wants beside it."""
+
+    site: str
+    socket: Path
+    superlink: str
+    home: Path
+    tls: Tls = field(default_factory=Tls)
+    node_key: Path | None = None
+
+
+def supernode_command(plan: NodePlan) -> list[str]:
+    """How the SuperNode is started. Its configuration names the site and the socket, and nothing else."""
+    place = str(plan.socket.resolve())
+    if "'" in place or "'" in plan.site:
+        raise FedsrcError("a quote in the site's name or the socket's path", hint="choose another --socket")
+    command = [program("flower-supernode"), "--superlink", plan.superlink, "--host", "127.0.0.1"]
+    command += ["--port", str(free_port()), "--node-config", f"site='{plan.site}' socket='{place}'"]
+    if plan.tls.ca is None:
+        return [*command, "--insecure"]
+    command += ["--root-certificates", str(plan.tls.ca)]
+    return command if plan.node_key is None else [*command, "--auth-supernode-private-key", str(plan.node_key)]
+
+
+class NodeKeeper:
+    """Keeps a SuperNode running until it is stopped."""
+
+    def __init__(self, plan: NodePlan, tell: Tell) -> None:
+        self._plan, self._tell = plan, tell
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._keep)
+
+    def start(self) -> None:
+        supernode_command(self._plan)  # what is wrong with it is said here
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _keep(self) -> None:
+        delay = FIRST_DELAY
+        while not self._over.is_set():
+            command = supernode_command(self._plan)
+            with Child(command, environment(self._plan.home), self._plan.home / "supernode.log") as child:
+                self._tell(f"SuperNode started (process {child.pid})")
+                while child.status is None and not self._over.wait(0.5):
+                    pass
+                if child.status is not None:
+                    self._tell(f"SuperNode ended with status {child.status}; it is started again in {delay:g} seconds")
+            self._over.wait(delay)
+            delay = min(2 * delay, LONGEST_DELAY)

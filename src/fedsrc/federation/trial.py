@@ -1,0 +1,88 @@
+"""A set of keys and certificates to try the live mode with, on one machine.
+
+An authority that signs one certificate and is then forgotten, a node key for each site's SuperNode, and the release
+keys that sign what counts. In earnest every party makes its own, and private parts never travel.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedsrc.errors import FedsrcError
+from fedsrc.files import write_whole
+from fedsrc.keys import load_or_make, public_hex
+
+DAYS = 90
+SERVER = "server"
+NAMES = [
+    x509.DNSName("localhost"),
+    x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+    x509.IPAddress(ipaddress.ip_address("::1")),
+]
+
+
+def make_trial(folder: Path, sites: tuple[str, ...]) -> dict[str, str]:
+    """Write a trial set into a new folder; returns the public release keys, by name."""
+    for name in sites:
+        if name in (SERVER, ".", "..") or "/" in name or not name.isprintable() or not name.strip():
+            raise FedsrcError(f"a site cannot be called {name!r} here", hint="use plain words for trial sites")
+    if len(set(sites)) < len(sites) or not sites:
+        raise FedsrcError("every site needs a name of its own", hint="--sites north,south")
+    if folder.exists() and any(folder.iterdir()):
+        raise FedsrcError("exists already", where=str(folder), hint="keys are never replaced; choose another folder")
+    _certificates(folder)
+    public = {SERVER: public_hex(load_or_make(folder / SERVER / "server.key"))}
+    for name in sites:
+        public[name] = public_hex(load_or_make(folder / name / "site.key"))
+        _node_key(folder / name)
+    for name, key in public.items():
+        write_whole(folder / name / ("server.pub" if name == SERVER else "site.pub"), f"{key}\n".encode())
+    return public
+
+
+def _certificates(folder: Path) -> None:
+    """An authority, whose private key is not kept, and the server's certificate by it."""
+    authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedsrc trial authority")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+    own = _certificate(issuer, issuer, authority).add_extension(x509.BasicConstraints(True, 0), critical=True)
+    signed = (
+        _certificate(subject, issuer, server)
+        .add_extension(x509.BasicConstraints(False, None), critical=True)
+        .add_extension(x509.SubjectAlternativeName(NAMES), critical=False)
+        .add_extension(usage, critical=False)
+    )
+    write_whole(folder / "ca.pem", own.sign(authority, hashes.SHA384()).public_bytes(Encoding.PEM))
+    write_whole(folder / SERVER / "tls.pem", signed.sign(authority, hashes.SHA384()).public_bytes(Encoding.PEM))
+    private = server.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    write_whole(folder / SERVER / "tls.key", private, mode=0o600)
+
+
+def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=DAYS))
+    )
+
+
+def _node_key(folder: Path) -> None:
+    """A SuperNode's key, in the formats that Flower reads."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    write_whole(folder / "node.key", private, mode=0o600)
+    write_whole(folder / "node.pub", key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
