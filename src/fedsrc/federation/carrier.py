@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from fedsrc.errors import FedsrcError
+from fedsrc.federation.files import from_the_future
 from fedsrc.federation.hello import Challenge, Hello, parse_hello
 from fedsrc.federation.post import Clock, Letter, Node, Patience, Post, RealClock, Reply, Tell
 from fedsrc.keys import Key
 from fedsrc.registration import Registration
-from fedsrc.release import TIME, Request, SignedRequest
+from fedsrc.release import Request, SignedRequest
 from fedsrc.run import Answer, parse_release
 
 LONGEST_PAUSE = 60.0  # seconds between two hellos to a node that does not give a good one
@@ -222,7 +222,7 @@ class LiveCarrier:
         if each.answer is not None:
             return
         if reply.data is not None:
-            each.answer = _from_the_future(reply.data) or reply.data
+            each.answer = _dated_ahead(reply.data) or reply.data
         elif reply.refused:
             each.answer = f"site {each.request.site!r} refused: {_plain(reply.problem)}"
         else:
@@ -264,14 +264,13 @@ class LiveCarrier:
                 handle(reply)
 
 
-def _from_the_future(data: bytes) -> str | None:
+def _dated_ahead(data: bytes) -> str | None:
     """Why a release's date is not believed; bytes that are no release are judged elsewhere."""
     try:
         release = parse_release(data)
     except FedsrcError:
         return None
-    tomorrow = (datetime.now(UTC) + timedelta(days=1)).strftime(TIME)
-    return "it is dated in the future: check the site's clock" if release.time > tomorrow else None
+    return from_the_future(release)
 
 
 def _plain(text: str) -> str:

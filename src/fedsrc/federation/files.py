@@ -26,7 +26,7 @@ from fedsrc.registration import Registration, describe
 from fedsrc.release import TIME, Release, Request, SignedRequest
 from fedsrc.replay import Replay
 from fedsrc.run import Answer, ask, begin, close, parse_release, record
-from fedsrc.site import check_key, check_request, open_sites
+from fedsrc.site import Site, check_key, check_request, open_sites
 from fedsrc.stream import Table, open_table
 from fedsrc.transcript import Absent, Announced, Closed, Ended, Entry, Transcript
 
@@ -106,11 +106,16 @@ def answer_file(
     stored = ledger.stored(request)
     if stored is not None:
         return stored  # the same bytes for ever, whatever became of the table
-    records = find()
-    if isinstance(records, Table):
-        return open_table(registration, request.site, records, ledger, fresh=fresh, key=key).answer(request)
-    sites = open_sites(registration, records.at(request.site), ledger, fresh=fresh, keys={request.site: key})
-    return sites[0].answer(request)
+    return open_site(registration, request.site, find(), ledger, key, fresh=fresh).answer(request)
+
+
+def open_site(
+    registration: Registration, name: str, found: Records | Table, ledger: Ledger, key: Key, *, fresh: bool
+) -> Site:
+    """One site's own table behind its ledger; a table on disk is read in batches."""
+    if isinstance(found, Table):
+        return open_table(registration, name, found, ledger, fresh=fresh, key=key)
+    return open_sites(registration, found.at(name), ledger, fresh=fresh, keys={name: key})[0]
 
 
 def read_request(path: Path) -> SignedRequest:
@@ -148,14 +153,15 @@ def _check_all(replay: Replay, files: Iterable[Path], outcome: Collected) -> lis
         if earlier is not None:
             outcome.too_late[path] = earlier
             continue
-        problem = replay.foreign(release) or _from_the_future(release)
+        problem = replay.foreign(release) or from_the_future(release)
         if problem is not None:
             raise FedsrcError(f"refused: {problem}", where=str(path), hint="nothing was changed")
         good.append((path, release, data))
     return good
 
 
-def _from_the_future(release: Release) -> str | None:
+def from_the_future(release: Release) -> str | None:
+    """Why a release's date is not believed, or None."""
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).strftime(TIME)
     return "it is dated in the future: check the site's clock" if release.time > tomorrow else None
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.files import parse_request
+from fedsrc.federation.files import open_site, parse_request
 from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, Frame
 from fedsrc.federation.hello import Hello, parse_challenge
 from fedsrc.keys import Key
@@ -21,8 +21,8 @@ from fedsrc.policy import allowed
 from fedsrc.records import Records
 from fedsrc.registration import Registration
 from fedsrc.release import Request
-from fedsrc.site import Site, check_key, check_request, open_sites
-from fedsrc.stream import Table, open_table
+from fedsrc.site import Site, check_key, check_request
+from fedsrc.stream import Table
 
 UNREADABLE = "it cannot be read"
 NOT_OURS = "it is of another registration or for another site"
@@ -136,14 +136,9 @@ class Guard:
     def _records(self) -> Site:
         """The table behind the ledger, taken in once."""
         if self._site is None:
-            found = self._find()
-            if isinstance(found, Table):
-                opened = open_table(self.registration, self.name, found, self._ledger, fresh=self._fresh, key=self._key)
-            else:
-                keys = {self.name: self._key}
-                records = found.at(self.name)
-                opened = open_sites(self.registration, records, self._ledger, fresh=self._fresh, keys=keys)[0]
-            self._site = opened
+            self._site = open_site(
+                self.registration, self.name, self._find(), self._ledger, self._key, fresh=self._fresh
+            )
         return self._site
 
 
