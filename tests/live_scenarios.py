@@ -81,6 +81,7 @@ class OwnPost:
         self.letters.append(letter)
         number = f"letter-{len(self.letters)}"
         answer = self.places[letter.node][1](Frame(KINDS[letter.kind], letter.data))
+        answer = Frame(answer.kind, answer.data.rstrip(b" "))  # a letter is padded; FlowerPost does this
         reply = Reply(number, answer.data) if answer.kind == GIVEN else _problem(number, answer)
         arrives = self.clock.now() + self.delay(letter)
         self.mail += [(arrives, each) for each in self.mischief(letter, reply)]

@@ -27,6 +27,7 @@ LAYERS = [
     ["forecast", "studies"],
     ["__init__"],
     ["cli_common"],
+    ["cli_run"],
     ["cli_answers", "cli_audit", "cli_fit", "cli_live", "cli_reproduce", "cli_score"],
     ["cli"],
 ]

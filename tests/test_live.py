@@ -35,10 +35,10 @@ from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED
 from fedsrc.federation.guard import Guard
 from fedsrc.federation.hello import Challenge, Hello, parse_hello
 from fedsrc.federation.live import check_live, finished
+from fedsrc.federation.log import one_line
 from fedsrc.federation.node_keys import name_of_private, name_of_public
 from fedsrc.federation.post import Letter, Patience, Reply
 from fedsrc.federation.processes import Tls, check_encrypted, environment
-from fedsrc.federation.site_process import _one_line
 from fedsrc.federation.site_socket import Door
 from fedsrc.federation.trial import make_trial
 from fedsrc.keys import Key, load, public_hex
@@ -293,8 +293,8 @@ def test_a_fault_does_not_end_the_guard(tmp_path: Path) -> None:
         guard = Guard(REG, "a", sites["a"]._ledger, broken, key(0), tell=told.append)
         assert guard.answer(Frame(RELEASE, order())) == Frame(REFUSED, guard_words.CANNOT.encode())
     assert "ZeroDivisionError" in told[0]
-    assert "\n" not in _one_line(told[0] + "\x1b[2J\r")
-    assert "\x1b" not in _one_line(told[0] + "\x1b[2J\r")
+    assert "\n" not in one_line(told[0] + "\x1b[2J\r")
+    assert "\x1b" not in one_line(told[0] + "\x1b[2J\r")
 
 
 def test_only_keyed_registrations_are_served(tmp_path: Path) -> None:
@@ -351,9 +351,10 @@ def test_nodes_are_known_by_their_keys() -> None:
     assert [(node.id, node.key) for node in FlowerPost(grid).nodes()] == [(4, digest_bytes(b"PEM"))]
 
 
-def test_settings_go_through_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings(Path("/run"), Path("/key"), {"a": "0"}, Patience(1.0, 2.0, 3.0, 4.0, 5.0))
-    assert Settings.from_text(settings.to_text()) == settings
+def test_settings_go_through_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    settings = Settings(tmp_path, Path("/key"), {"a": "0"}, Patience(1.0, 2.0, 3.0, 4.0, 5.0))
+    settings.write()
+    assert Settings.read(settings.path) == settings
     monkeypatch.delenv("FEDSRC_LIVE", raising=False)
     with pytest.raises(FedsrcError, match="FEDSRC_LIVE is not set"):
         serve(None)

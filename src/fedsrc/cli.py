@@ -5,7 +5,6 @@ stdout is data, stderr is log. Exit status 0 certified (or done), 1 abstained or
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import click
 from click.core import ParameterSource
@@ -25,46 +24,30 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 import fedsrc
 from fedsrc import demo as demo_data
 from fedsrc import keys
-from fedsrc.canonical import canonical_bytes
-from fedsrc.certificate import Body, read_run, verify
+from fedsrc.certificate import Body, verify
 from fedsrc.cli_answers import answers_command
 from fedsrc.cli_audit import audit_command
 from fedsrc.cli_common import FORMAT, FilePath, FolderPath, say
 from fedsrc.cli_fit import fit_command
 from fedsrc.cli_live import server_command, show_trial, site_command
 from fedsrc.cli_reproduce import reproduce_command
+from fedsrc.cli_run import FRESH, LEDGER, TABLE_OPTIONS, emit, finish, ledger_of, options, read_table, table_at
 from fedsrc.cli_score import score_command
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import Collected, answer_file, collect, start
 from fedsrc.federation.local import certify_table
 from fedsrc.federation.trial import make_trial
 from fedsrc.files import write_whole
-from fedsrc.forecast import Forecast, after_abstention, forecasts, from_declared, from_development
+from fedsrc.forecast import forecasts, from_declared, from_development
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow, describe_registration, status_words
-from fedsrc.records import Columns, Records, check_unit, read_records
+from fedsrc.records import Records, check_unit, read_records
 from fedsrc.register import Choices, development_part, register, register_grid
 from fedsrc.registration import Registration
 from fedsrc.replay import Replay
-from fedsrc.report.card import card_text
 from fedsrc.site import note_development
-from fedsrc.stream import Table
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 DEVELOPMENT_SHARE = 0.2
-SUMMARY = (
-    "status",
-    "threshold",
-    "target_risk",
-    "contrast_upper",
-    "acceptance_lower",
-    "risk_upper",
-    "records",
-    "rounds",
-    "sites",
-    "registration",
-    "transcript",
-)
 
 
 class Level(click.ParamType):
@@ -191,36 +174,7 @@ CHOICES = [
     click.option("--site-keys", type=PerSiteText(), help="Public keys of the sites: releases must be signed."),
     click.option("--capacities", type=PerSiteCount(), help="Most units each site will give."),
 ]
-COLUMNS = [
-    click.option(
-        f"--{name}-column", f"{name}_column", default=name, show_default=True, help=f"Name of the {name} column."
-    )
-    for name in ("score", "loss", "site", "source", "group", "id")
-]
-TABLE_OPTIONS = [
-    *COLUMNS,
-    click.option(
-        "--missing",
-        type=click.Choice(["refuse", "keep"]),
-        default="refuse",
-        show_default=True,
-        help="keep: a missing score is never accepted, a missing loss counts as unsupported.",
-    ),
-]
-FRESH = click.option("--fresh", is_flag=True, help="Assert that no unit was in an earlier table (without ids).")
-LEDGER = click.option("--ledger", type=FilePath, help="The site's ledger  [default: beside the records]")
 KEY = click.option("--key", type=FilePath, help="Signing key (PEM), made on first use.")
-
-
-def options(many: list[Callable[[Command], Command]]) -> Callable[[Command], Command]:
-    """Apply a list of click options."""
-
-    def apply(command: Command) -> Command:
-        for option in reversed(many):
-            command = option(command)
-        return command
-
-    return apply
 
 
 @click.group(context_settings={"auto_envvar_prefix": "FEDSRC", "help_option_names": ["-h", "--help"]})
@@ -529,11 +483,6 @@ def server_key(path: Path | None) -> Path:
     return path or Path(click.get_app_dir("fedsrc")) / "server.key"
 
 
-def ledger_of(records: Path) -> Path:
-    """A ledger lies beside its records."""
-    return records.with_name(records.name + ".ledger")
-
-
 def certified(
     registration: Registration, table: Records, folder: Path, ledger: Path, key: Path | None, **how: Any
 ) -> Body:
@@ -589,45 +538,6 @@ def given_choices() -> list[str]:
         and context.get_parameter_source(parameter.name or "")
         in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
     ]
-
-
-def table_at(path: Path, settings: Mapping[str, Any]) -> Table:
-    """The table, not yet read, under the user's column names."""
-    columns = Columns(
-        **{name: settings[f"{name}_column"] for name in ("score", "loss", "site", "source", "group", "id")}
-    )
-    return Table(path, columns, settings["missing"])
-
-
-def read_table(path: Path, settings: Mapping[str, Any]) -> Records:
-    """The table in memory."""
-    return table_at(path, settings).whole()
-
-
-def finish(body: Body, folder: Path, output: str, next_command: str | None) -> NoReturn:
-    """Print the result and leave with its exit status."""
-    outlook = after(folder) if body["status"] == "ABSTAIN" else None
-    if output == "json":
-        result = {name: body[name] for name in SUMMARY}
-        result |= {"epsilon": body["privacy"]["epsilon"], "delta": body["privacy"]["delta"]}
-        emit(result | ({"forecast": asdict(outlook)} if outlook else {}))
-    else:
-        notes = (f"To certify, at the rates seen: {outlook.sentence()}",) if outlook else ()
-        click.echo(card_text(body, verify=f"fedsrc verify {folder}", notes=notes))
-        if next_command:
-            click.echo(f"\nNext: {next_command}")
-    sys.exit(0 if body["status"] == "CERTIFIED" else 1)
-
-
-def after(folder: Path) -> Forecast | None:
-    """What an abstention would have taken to certify."""
-    registration, entries, _ = read_run(folder)
-    return after_abstention(Replay(registration, entries))
-
-
-def emit(value: Mapping[str, Any]) -> None:
-    """One JSON object on stdout."""
-    click.echo(json.dumps(json.loads(canonical_bytes(dict(value)))))
 
 
 @contextmanager

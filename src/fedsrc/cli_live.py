@@ -4,34 +4,28 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
-from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import click
 
-from fedsrc.canonical import canonical_bytes
-from fedsrc.certificate import REGISTRATION, Body, verify
+from fedsrc.certificate import REGISTRATION, verify
 from fedsrc.cli_common import FORMAT, FilePath, FolderPath, say
+from fedsrc.cli_run import FRESH, LEDGER, TABLE_OPTIONS, finish, ledger_of, options, table_at
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower import Settings
 from fedsrc.federation.live import check_live, finished
+from fedsrc.federation.log import open_log
 from fedsrc.federation.node_keys import name_of_private, name_of_public
 from fedsrc.federation.post import Patience
 from fedsrc.federation.processes import LOOPBACK, Tls, check_encrypted, program
-from fedsrc.federation.site_process import SitePlan, open_log, serve_site
+from fedsrc.federation.site_process import SitePlan, serve_site
 from fedsrc.federation.superlink import Address, ServerPlan, supervise
 from fedsrc.federation.supernode import NodePlan
 from fedsrc.files import write_whole
 from fedsrc.keys import load
-from fedsrc.records import Columns
 from fedsrc.registration import Registration
-from fedsrc.report.card import card_text
-from fedsrc.stream import Table
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 CA = click.option("--ca", type=FilePath, help="Certificate of the authority that both ends trust: connections use TLS.")
 INSECURE = click.option("--insecure", is_flag=True, help="Talk to another machine without encryption.")
 PATIENCE = Patience()
@@ -39,15 +33,6 @@ EXPOSED = (
     "warning: Flower takes orders and nodes at the same port. Whoever reaches it can submit an app, which then runs\n"
     "here and at every SuperNode. Let only /v1/fleet through to other machines; docs/live.md says how."
 )
-RESULT = ("status", "threshold", "target_risk", "contrast_upper", "acceptance_lower", "risk_upper", "records", "rounds")
-
-
-def columns(command: Command) -> Command:
-    """Options that name the table's columns."""
-    for name in reversed([field.name for field in fields(Columns)]):
-        about = f"Name of the {name} column."
-        command = click.option(f"--{name}-column", default=name, show_default=True, help=about)(command)
-    return command
 
 
 @click.command("site")
@@ -55,16 +40,15 @@ def columns(command: Command) -> Command:
 @click.argument("records", type=FilePath)
 @click.option("--name", required=True, help="The site's name in the registration.")
 @click.option("--key", type=FilePath, required=True, help="The site's private key, which signs releases.")
-@click.option("--ledger", type=FilePath, help="The site's ledger  [default: beside the records]")
+@LEDGER
 @click.option("--socket", type=FilePath, help="Where a relay may knock  [default: beside the records]")
 @click.option("--log", type=FilePath, help="A file for the log, which also goes to stderr.")
 @click.option("--superlink", help="HOST:PORT of the server's SuperLink: a SuperNode is started beside the site.")
 @click.option("--node-key", type=FilePath, help="The SuperNode's key: private with --superlink, else public.")
 @CA
 @INSECURE
-@click.option("--fresh", is_flag=True, help="Assert that no unit was in an earlier table (without ids).")
-@click.option("--missing", type=click.Choice(["refuse", "keep"]), default="refuse", show_default=True)
-@columns
+@FRESH
+@options(TABLE_OPTIONS)
 def site_command(registration: Path, records: Path, name: str, key: Path, **given: Any) -> None:
     """At a site: serve RECORDS behind their ledger, to signed requests of REGISTRATION alone.
 
@@ -72,14 +56,13 @@ def site_command(registration: Path, records: Path, name: str, key: Path, **give
     """
     stop_on_terminate()
     place = given["socket"] or records.with_name(records.name + ".socket")
-    table = Table(records, Columns(**{f.name: given[f"{f.name}_column"] for f in fields(Columns)}), given["missing"])
     node_key, name_of = given["node_key"], name_of_private if given["superlink"] else name_of_public
     plan = SitePlan(
-        Registration.read(registration), name, table, given["ledger"] or records.with_name(records.name + ".ledger"),
+        Registration.read(registration), name, table_at(records, given), given["ledger"] or ledger_of(records),
         load(key), place, node_plan(name, records, place, given), node_key and name_of(node_key),
         given["fresh"],
     )  # fmt: skip
-    serve_site(plan, open_log(given["log"]))
+    serve_site(plan, open_log(given["log"], aloud=True))
 
 
 def node_plan(name: str, records: Path, socket: Path, given: dict[str, Any]) -> NodePlan | None:
@@ -100,6 +83,7 @@ def node_plan(name: str, records: Path, socket: Path, given: dict[str, Any]) -> 
 @click.option("--key", type=FilePath, required=True, help="The server's private key, which signs requests.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where the SuperLink listens.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
+@click.option("--own-superlink", is_flag=True, help="The SuperLink at --host and --port runs already.")
 @CA
 @click.option("--certificate", type=FilePath, help="The server's certificate, with --ca.")
 @click.option("--certificate-key", type=FilePath, help="Its private key.")
@@ -123,16 +107,18 @@ def server_command(registration: Path, folder: Path, key: Path, output: str, **g
     write_whole(folder / REGISTRATION, registered.to_toml().encode())
     if finished(registered, folder, signer) is None:
         program("flower-superlink")
-        if given["host"] not in LOOPBACK:
+        if given["host"] not in LOOPBACK and not given["own_superlink"]:
             say(EXPOSED)
         supervise(plan, say)
-    show(verify(folder).body, folder, output)
+    finish(verify(folder).body, folder, output, next_command=f"fedsrc verify {folder}")
 
 
 def server_plan(registration: Registration, folder: Path, key: Path, given: dict[str, Any]) -> ServerPlan:
     """What the operator asked for, checked."""
     tls = Tls(given["ca"], given["certificate"], given["certificate_key"])
-    parts = (tls.ca, tls.certificate, tls.key)
+    parts = (tls.certificate, tls.key) if given["own_superlink"] else (tls.ca, tls.certificate, tls.key)
+    if given["own_superlink"] and any(parts):
+        raise FedsrcError("--certificate belongs to the SuperLink, which runs already", hint="give --ca alone")
     if any(parts) and not all(parts):
         raise FedsrcError("--ca, --certificate and --certificate-key belong together")
     check_encrypted(given["host"], tls, given["insecure"])
@@ -145,7 +131,8 @@ def server_plan(registration: Registration, folder: Path, key: Path, given: dict
     patience = Patience(given["start_seconds"], given["round_seconds"], given["missing_seconds"])
     names = {name: name_of_public(path) for name, path in node_keys.items()}
     settings = Settings(folder.resolve(), key.resolve(), names, patience)
-    return ServerPlan(settings, Address(given["host"], given["port"]), tls, node_keys)
+    address = Address(given["host"], given["port"])
+    return ServerPlan(settings, address, given["own_superlink"], tls=tls, node_keys=node_keys)
 
 
 def named_file(text: str) -> tuple[str, Path]:
@@ -154,17 +141,6 @@ def named_file(text: str) -> tuple[str, Path]:
     if not (name and equals and path):
         raise FedsrcError(f"{text!r} is not of the form north=north.pub")
     return name, Path(path)
-
-
-def show(body: Body, folder: Path, output: str) -> NoReturn:
-    """Print the result and leave with its exit status."""
-    if output == "json":
-        result = {name: body[name] for name in (*RESULT, "sites", "registration", "transcript")}
-        result |= {"epsilon": body["privacy"]["epsilon"], "delta": body["privacy"]["delta"]}
-        click.echo(json.dumps(json.loads(canonical_bytes(result))))
-    else:
-        click.echo(card_text(body, verify=f"fedsrc verify {folder}"))
-    sys.exit(0 if body["status"] == "CERTIFIED" else 1)
 
 
 def show_trial(folder: Path, public: dict[str, str], output: str) -> None:

@@ -14,12 +14,14 @@ from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower_app.fedsrc_relay import wire
 from fedsrc.federation.hello import node_key_name
 from fedsrc.federation.live import play
+from fedsrc.federation.log import open_log
 from fedsrc.federation.post import Letter, Node, Patience, Reply
+from fedsrc.files import write_whole
 from fedsrc.keys import load
 from fedsrc.registration import Registration
-from fedsrc.release import utc_now
 
-VARIABLE = "FEDSRC_LIVE"  # how `fedsrc server` tells the run loop what to do: nothing of it reaches a node
+VARIABLE = "FEDSRC_LIVE"  # in the SuperLink's environment: the settings file. Nothing of it reaches a node
+SETTINGS = "live.json"  # in the run folder, written by `fedsrc server`
 RECORD = "fedsrc"
 LOG = "live.log"  # in the run folder: what happened, in words; the transcript is what counts
 
@@ -33,14 +35,23 @@ class Settings:
     node_keys: dict[str, str] = field(default_factory=dict)  # names of node keys by site
     patience: Patience = field(default_factory=Patience)
 
-    def to_text(self) -> str:
-        return json.dumps({**asdict(self), "folder": str(self.folder), "key": str(self.key)})
+    @property
+    def path(self) -> Path:
+        """The file that tells the run loop."""
+        return self.folder / SETTINGS
+
+    def write(self) -> None:
+        text = json.dumps({**asdict(self), "folder": str(self.folder), "key": str(self.key)}, indent=2)
+        write_whole(self.path, text.encode())
 
     @classmethod
-    def from_text(cls, text: str) -> Settings:
-        found = json.loads(text)
-        patience = Patience(**found["patience"])
-        return cls(Path(found["folder"]), Path(found["key"]), found["node_keys"], patience)
+    def read(cls, path: Path) -> Settings:
+        try:
+            found = json.loads(path.read_bytes())
+            patience = Patience(**found["patience"])
+            return cls(Path(found["folder"]), Path(found["key"]), found["node_keys"], patience)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise FedsrcError("cannot be read as settings of a live run", where=str(path)) from error
 
 
 class FlowerPost:
@@ -83,6 +94,7 @@ def _reply(message: Any) -> Reply:
         return Reply(number, problem="a reply that is not a relay's")
     if not isinstance(kind, bytes) or not isinstance(data, bytes) or len(data) > wire.MAX_ANSWER:
         return Reply(number, problem="a reply that is not a relay's")
+    data = data.rstrip(b" ")  # a site pads its answers to one size
     if kind == wire.GIVEN:
         return Reply(number, data)
     words = data.decode(errors="replace")
@@ -90,23 +102,22 @@ def _reply(message: Any) -> Reply:
 
 
 def serve(grid: Any) -> None:
-    """The main loop of a Flower run: continue the transcript of the folder that the environment names."""
-    text = os.environ.get(VARIABLE)
-    if text is None:
-        raise FedsrcError(f"{VARIABLE} is not set", hint="runs are started by `fedsrc server`")
-    settings = Settings.from_text(text)
+    """The main loop of a Flower run: continue the transcript of the folder that the settings name."""
+    place = os.environ.get(VARIABLE)
+    if place is None:
+        raise FedsrcError(
+            f"{VARIABLE} is not set where the SuperLink runs",
+            hint=f"set it to the run folder's {SETTINGS} before the SuperLink is started",
+        )
+    settings = Settings.read(Path(place))
     registration, key = Registration.read(settings.folder / REGISTRATION), load(settings.key)
-    with (settings.folder / LOG).open("a", encoding="utf-8", buffering=1) as log:
-
-        def tell(words: str) -> None:
-            log.write(f"{utc_now()} {words}\n")
-
-        try:
-            body = play(
-                registration, settings.folder, key, FlowerPost(grid),
-                patience=settings.patience, node_keys=settings.node_keys, tell=tell,
-            )  # fmt: skip
-        except FedsrcError as error:
-            tell(str(error).replace("\n", "; "))
-            raise
-        tell(f"the run has ended: {body['status']}")
+    tell = open_log(settings.folder / LOG)
+    try:
+        body = play(
+            registration, settings.folder, key, FlowerPost(grid),
+            patience=settings.patience, node_keys=settings.node_keys, tell=tell,
+        )  # fmt: skip
+    except FedsrcError as error:
+        tell(str(error))
+        raise
+    tell(f"the run has ended: {body['status']}")

@@ -2,7 +2,8 @@
 
 Whatever carries bytes to it is not trusted. It answers two questions, both signed by the registered server: a
 challenge, with the site's own word of who it is, and a request, with a release. Everything else is refused; why is
-written to the site's own log, and the other end gets a few fixed words that depend on no record.
+written to the site's own log, and the other end gets a few fixed words that depend on no record. Every answer has the
+same size, so that not even its length says anything.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from fedsrc.canonical import canonical_bytes
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import open_site, parse_request
 from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, Frame
@@ -20,7 +22,7 @@ from fedsrc.ledger import Ledger
 from fedsrc.policy import allowed
 from fedsrc.records import Records
 from fedsrc.registration import Registration
-from fedsrc.release import Request
+from fedsrc.release import Request, registered_mechanism
 from fedsrc.site import Site, check_key, check_request
 from fedsrc.stream import Table
 
@@ -30,6 +32,10 @@ NOT_ALLOWED = "the site does not allow this registration"
 NOT_SIGNED = "it is not signed by the registered server"
 NOT_AS_REGISTERED = "it asks for something else than the registration fixes"
 CANNOT = "the site cannot answer it; its own log says why"
+
+
+NUMBER = 21  # bytes of a 64-bit integer, its sign and a comma
+AROUND = 1024  # bytes for what stands around a release's numbers
 
 
 class RefusedError(Exception):
@@ -61,6 +67,7 @@ class Guard:
         self.registration, self.name = registration, name
         self._ledger, self._find, self._key, self._fresh = ledger, find, key, fresh
         self._node_key, self._tell = node_key, tell
+        self._size = answer_size(registration, name)
         self._site: Site | None = None
 
     def open(self) -> int:
@@ -72,6 +79,11 @@ class Guard:
         allowed(self._ledger, self.name, self.registration.digest)
         check_key(self.registration, self.name, self._key)
         return self._records().room()
+
+    def letter(self, question: Frame) -> Frame:
+        """The answer to a question as it leaves the site: padded with spaces to the one size of all answers."""
+        kind, data = self.answer(question)
+        return Frame(kind, data.ljust(self._size))
 
     def answer(self, question: Frame) -> Frame:
         """The answer to a question, whatever the question is."""
@@ -140,6 +152,12 @@ class Guard:
                 self.registration, self.name, self._find(), self._ledger, self._key, fresh=self._fresh
             )
         return self._site
+
+
+def answer_size(registration: Registration, name: str) -> int:
+    """How many bytes each answer of a site has, be it a hello, a release or a refusal: known from the registration."""
+    numbers = 2 * registered_mechanism(registration).basis.p
+    return AROUND + len(canonical_bytes(name)) + NUMBER * numbers
 
 
 @contextmanager

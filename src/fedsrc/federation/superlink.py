@@ -39,10 +39,12 @@ class Address:
 
 @dataclass(frozen=True)
 class ServerPlan:
-    """A live run as the server's operator wants it."""
+    """A live run as the server's operator wants it. With `running`, its SuperLink is somebody else's to start."""
 
     settings: Settings
     address: Address = field(default_factory=Address)
+    running: bool = False
+    app: Path = Path(flower_app.__file__).parent
     tls: Tls = field(default_factory=Tls)
     node_keys: dict[str, Path] = field(default_factory=dict)  # public node key files by site
 
@@ -53,10 +55,12 @@ class ServerPlan:
 
 def supervise(plan: ServerPlan, tell: Tell) -> None:
     """Start a SuperLink, submit runs until the certificate is there, and stop everything."""
+    plan.settings.write()
     _write_connection(plan)
     failures = 0
     while not (plan.settings.folder / CERTIFICATE).exists():
         with _superlink(plan, tell) as link:
+            _register_nodes(plan, tell)
             while link.status is None and failures < TRIES and not (plan.settings.folder / CERTIFICATE).exists():
                 before = _size(plan)
                 _submit(plan, link, tell)
@@ -80,18 +84,37 @@ def superlink_command(plan: ServerPlan) -> list[str]:
     return [*command, "--enable-supernode-auth"] if plan.node_keys else command
 
 
-def _superlink(plan: ServerPlan, tell: Tell) -> Child:
-    settings = {VARIABLE: plan.settings.to_text()}
-    link = Child(superlink_command(plan), environment(plan.home, settings), plan.home / "superlink.log")
+class _Running:
+    """A SuperLink that runs already: it is neither started nor stopped here."""
+
+    status: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def _superlink(plan: ServerPlan, tell: Tell) -> Child | _Running:
+    place = f"{plan.address.host}:{plan.address.port}"
+    if plan.running:
+        tell(f"using the SuperLink at {place}; it must have been started with {VARIABLE}={plan.settings.path}")
+        return _Running()
+    more = {VARIABLE: str(plan.settings.path)}
+    link = Child(superlink_command(plan), environment(plan.home, more), plan.home / "superlink.log")
     try:
         wait_for_port(plan.address.host, plan.address.port, link)
-        tell(f"SuperLink is up at {plan.address.host}:{plan.address.port} (process {link.pid})")
-        for site, key in plan.node_keys.items():
-            _register_node(plan, site, key, tell)
     except BaseException:
         link.stop()
         raise
+    tell(f"SuperLink is up at {place} (process {link.pid})")
     return link
+
+
+def _register_nodes(plan: ServerPlan, tell: Tell) -> None:
+    for site, key in plan.node_keys.items():
+        _register_node(plan, site, key, tell)
 
 
 def _register_node(plan: ServerPlan, site: str, key: Path, tell: Tell) -> None:
@@ -107,17 +130,16 @@ def _register_node(plan: ServerPlan, site: str, key: Path, tell: Tell) -> None:
     tell(f"node key of site {site!r} is registered")
 
 
-def _submit(plan: ServerPlan, link: Child, tell: Tell) -> None:
+def _submit(plan: ServerPlan, link: Child | _Running, tell: Tell) -> None:
     """One Flower run, to its end or its death."""
-    app = str(Path(flower_app.__file__).parent)
-    command = [program("flwr"), "run", app, CONNECTION, "--stream"]
+    command = [program("flwr"), "run", str(plan.app), CONNECTION, "--stream"]
     tell("submitting a Flower run that continues the transcript")
     log = plan.home / "run.log"
     with _Tail(plan.settings.folder / LOG, tell) as tail, Child(command, environment(plan.home), log) as stream:
         _follow(plan, link, stream, tail)
 
 
-def _follow(plan: ServerPlan, link: Child, stream: Child, tail: _Tail) -> None:
+def _follow(plan: ServerPlan, link: Child | _Running, stream: Child, tail: _Tail) -> None:
     """Until the run is over. Our loop holds the transcript while it lives: once it has let go, the run is over soon,
     or the loop was killed, which Flower would notice only a minute later."""
     held, let_go = False, 0.0

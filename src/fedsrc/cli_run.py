@@ -1,0 +1,107 @@
+"""What commands that read tables and end in a certificate share: the table's options, and how a result is printed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from fedsrc.canonical import canonical_bytes
+from fedsrc.certificate import Body, read_run
+from fedsrc.cli_common import FilePath
+from fedsrc.forecast import Forecast, after_abstention
+from fedsrc.records import Columns, Records
+from fedsrc.replay import Replay
+from fedsrc.report.card import card_text
+from fedsrc.stream import Table
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+SUMMARY = (
+    "status",
+    "threshold",
+    "target_risk",
+    "contrast_upper",
+    "acceptance_lower",
+    "risk_upper",
+    "records",
+    "rounds",
+    "sites",
+    "registration",
+    "transcript",
+)
+NAMES = tuple(field.name for field in fields(Columns))
+COLUMNS = [
+    click.option(
+        f"--{name}-column", f"{name}_column", default=name, show_default=True, help=f"Name of the {name} column."
+    )
+    for name in NAMES
+]
+TABLE_OPTIONS = [
+    *COLUMNS,
+    click.option(
+        "--missing",
+        type=click.Choice(["refuse", "keep"]),
+        default="refuse",
+        show_default=True,
+        help="keep: a missing score is never accepted, a missing loss counts as unsupported.",
+    ),
+]
+FRESH = click.option("--fresh", is_flag=True, help="Assert that no unit was in an earlier table (without ids).")
+LEDGER = click.option("--ledger", type=FilePath, help="The site's ledger  [default: beside the records]")
+
+
+def options(many: list[Callable[[Command], Command]]) -> Callable[[Command], Command]:
+    """Apply a list of click options."""
+
+    def apply(command: Command) -> Command:
+        for option in reversed(many):
+            command = option(command)
+        return command
+
+    return apply
+
+
+def ledger_of(records: Path) -> Path:
+    """A ledger lies beside its records."""
+    return records.with_name(records.name + ".ledger")
+
+
+def table_at(path: Path, settings: Mapping[str, Any]) -> Table:
+    """The table, not yet read, under the user's column names."""
+    return Table(path, Columns(**{name: settings[f"{name}_column"] for name in NAMES}), settings["missing"])
+
+
+def read_table(path: Path, settings: Mapping[str, Any]) -> Records:
+    """The table in memory."""
+    return table_at(path, settings).whole()
+
+
+def finish(body: Body, folder: Path, output: str, next_command: str | None) -> NoReturn:
+    """Print the result and leave with its exit status."""
+    outlook = after(folder) if body["status"] == "ABSTAIN" else None
+    if output == "json":
+        result = {name: body[name] for name in SUMMARY}
+        result |= {"epsilon": body["privacy"]["epsilon"], "delta": body["privacy"]["delta"]}
+        emit(result | ({"forecast": asdict(outlook)} if outlook else {}))
+    else:
+        notes = (f"To certify, at the rates seen: {outlook.sentence()}",) if outlook else ()
+        click.echo(card_text(body, verify=f"fedsrc verify {folder}", notes=notes))
+        if next_command:
+            click.echo(f"\nNext: {next_command}")
+    sys.exit(0 if body["status"] == "CERTIFIED" else 1)
+
+
+def after(folder: Path) -> Forecast | None:
+    """What an abstention would have taken to certify."""
+    registration, entries, _ = read_run(folder)
+    return after_abstention(Replay(registration, entries))
+
+
+def emit(value: Mapping[str, Any]) -> None:
+    """One JSON object on stdout."""
+    click.echo(json.dumps(json.loads(canonical_bytes(dict(value)))))
