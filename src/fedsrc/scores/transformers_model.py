@@ -11,8 +11,8 @@ import copy
 import io
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stderr
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,15 +36,18 @@ TRIAL = (
 )
 PLAIN = {"add_special_tokens": False, "split_special_tokens": True, "truncation": False, "padding": False}
 HINT = "pip install 'fedsrc[models]'"
+During = Callable[[list[int]], AbstractContextManager[None]]
 
 
-class _Read(NamedTuple):
+class Read(NamedTuple):
     """One batch of responses, read after their prompts: which pairs they are, and what the model made of them."""
 
     places: list[int]
     before: torch.Tensor  # the last prompt position's state, one a response
     states: Any  # the model's output over the response positions
     lengths: list[int]
+    prompts: torch.Tensor  # the states of every prompt of the group, padded on the left
+    rows: list[int]  # which of those prompts each response follows
 
 
 class TransformersModel:
@@ -55,7 +58,7 @@ class TransformersModel:
     ) -> None:
         self.network, self.tokenizer, self.identity = model, tokenizer, identity
         self._budget = batch_tokens or BATCH_TOKENS.get(model.device.type, BATCH_TOKENS["cpu"])
-        self._projected = PROJECTED.get(model.device.type, PROJECTED["cpu"])
+        self.projected = PROJECTED.get(model.device.type, PROJECTED["cpu"])
         self.limit = int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 30)
 
     def score(self, pairs: Sequence[Prompted]) -> list[TokenScores]:
@@ -64,7 +67,7 @@ class TransformersModel:
         texts = self.encode(pairs)
         picked: list[tuple[list[int], Any, Any]] = []
         with torch.inference_mode(), _memory():
-            for read in self._read(texts):
+            for read in self.read(texts):
                 hidden = read.states.last_hidden_state
                 shifted = torch.cat([read.before[:, None], hidden[:, :-1]], dim=1)
                 rows = torch.cat([shifted[i, :n] for i, n in enumerate(read.lengths)])
@@ -88,7 +91,7 @@ class TransformersModel:
         texts = self.encode(pairs)
         found: dict[int, Floats] = {}
         with torch.inference_mode(), _memory():
-            for read in self._read(texts, output_hidden_states=True):
+            for read in self.read(texts, output_hidden_states=True):
                 states = read.states.hidden_states[layer].float().cpu().numpy()
                 for i, row, length in zip(read.places, states, read.lengths, strict=True):
                     found[i] = row[:length]
@@ -173,8 +176,11 @@ class TransformersModel:
             hint="use a model with a longer context, or shorten the evidence yourself: nothing is cut silently",
         )
 
-    def _read(self, texts: Texts, **options: bool) -> Iterator[_Read]:
-        """Prompts in batches, then their responses in batches that continue from the prompts' keys and values."""
+    def read(self, texts: Texts, *, during: During = lambda _: nullcontext(), **options: bool) -> Iterator[Read]:
+        """Prompts in batches, then their responses in batches that continue from the prompts' keys and values.
+
+        `during` is entered, with the places of a batch's responses, while the model reads them.
+        """
         torch = _torch()
         asked = defaultdict(list)
         for place, response in enumerate(texts.responses):
@@ -185,7 +191,7 @@ class TransformersModel:
             width = max(map(len, ids))
             first, mask = self.padded(ids, width, left=True)
             cache = self._cache()
-            states = self._base(first, mask, _positions(mask), cache).last_hidden_state[:, -1]
+            states = self._base(first, mask, _positions(mask), cache).last_hidden_state
             rows = [(row, place) for row, i in enumerate(group) for place in asked[prompts[i]]]
             lengths = [len(texts.responses[place].ids) for _, place in rows]
             for batch in batches(lengths, self._budget, extra=width):
@@ -196,8 +202,10 @@ class TransformersModel:
                 whole = torch.cat([mask[index], told_mask], dim=1)
                 kept = _rows_of(cache, index)
                 place_of = _positions(whole)[:, width:]
-                out = self._base(told, whole, place_of, kept, **options)
-                yield _Read(places, states[index], out, [lengths[i] for i in batch])
+                with during(places):
+                    out = self._base(told, whole, place_of, kept, **options)
+                told_lengths, followed = [lengths[i] for i in batch], [row for row, _ in chosen]
+                yield Read(places, states[index, -1], out, told_lengths, states, followed)
 
     def _base(self, ids: torch.Tensor, mask: torch.Tensor, places: torch.Tensor, cache: Any, **options: bool) -> Any:
         return self.network.base_model(
@@ -225,11 +233,11 @@ class TransformersModel:
         torch = _torch()
         head = self.network.get_output_embeddings()
         picked, spread = [], []
-        for i in range(0, len(states), self._projected):
-            logits = head(states[i : i + self._projected]).float()
+        for i in range(0, len(states), self.projected):
+            logits = head(states[i : i + self.projected]).float()
             total = torch.logsumexp(logits, dim=-1, keepdim=True)
             logits -= total
-            picked.append(logits.gather(1, targets[i : i + self._projected, None])[:, 0])
+            picked.append(logits.gather(1, targets[i : i + self.projected, None])[:, 0])
             spread.append(torch.special.entr(logits.exp()).sum(dim=-1))
         return torch.cat(picked), torch.cat(spread)
 
