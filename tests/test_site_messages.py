@@ -34,7 +34,7 @@ TABLES: dict[str, tuple[Callable[[int], Floats], Callable[[int], Floats]]] = {
     "all supported, high scores": (np.ones, np.zeros),
     "all unsupported, low scores": (np.zeros, np.ones),
     "all unsupported, high scores": (np.ones, np.ones),
-    "half and half": (lambda n: np.linspace(0, 1, n), lambda n: np.arange(n) % 2.0),
+    "half and half": (lambda n: np.linspace(0, 1, n), lambda n: (np.arange(n) % 2).astype(np.float64)),
 }
 
 

@@ -29,13 +29,14 @@ from fedsrc.cli_answers import answers_command
 from fedsrc.cli_audit import audit_command
 from fedsrc.cli_common import FORMAT, FilePath, FolderPath, say
 from fedsrc.cli_fit import fit_command
-from fedsrc.cli_live import server_command, show_trial, site_command
+from fedsrc.cli_live import demo_live, server_command, show_trial, site_command
 from fedsrc.cli_reproduce import reproduce_command
 from fedsrc.cli_run import FRESH, LEDGER, TABLE_OPTIONS, emit, finish, ledger_of, options, read_table, table_at
 from fedsrc.cli_score import score_command
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import Collected, answer_file, collect, start
 from fedsrc.federation.local import certify_table
+from fedsrc.federation.status import run_state, words
 from fedsrc.federation.trial import make_trial
 from fedsrc.files import write_whole
 from fedsrc.forecast import forecasts, from_declared, from_development
@@ -185,10 +186,13 @@ def cli() -> None:
 
 @cli.command()
 @click.option("-o", "--output", "folder", type=FolderPath, default="fedsrc-demo", show_default=True)
+@click.option("--live", is_flag=True, help="Five sites as processes of their own, over Flower with TLS and node keys.")
 @FORMAT
 @KEY
-def demo(folder: Path, output: str, key: Path | None) -> None:
+def demo(folder: Path, live: bool, output: str, key: Path | None) -> None:
     """The whole flow on 10,000 real answers: register, release, certify, verify."""
+    if live:
+        demo_live(folder, output)
     table = folder / "records.csv"
     demo_data.write_table(table)
     say(demo_data.ABOUT)
@@ -354,6 +358,19 @@ def verify_command(folder: Path, trust: tuple[str, ...], registration: str | Non
     if not found.trusted:
         say("Its key was not compared with one you trust; pass --trust KEY to do so.")
     finish(found.body, folder, output, next_command=None)
+
+
+@cli.command("status")
+@click.argument("folder", type=FolderPath)
+@FORMAT
+def status_command(folder: Path, output: str) -> None:
+    """Where a run stands: rounds, sites, what is missing, who was turned away. Changes nothing."""
+    state = run_state(folder)
+    if output == "json":
+        emit(asdict(state))
+    else:
+        click.echo("\n".join(words(state)))
+    sys.exit(0 if state.status == "CERTIFIED" else 1)
 
 
 @cli.command("keys")

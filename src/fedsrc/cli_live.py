@@ -9,9 +9,10 @@ from typing import Any, NoReturn
 
 import click
 
-from fedsrc.certificate import REGISTRATION, verify
+from fedsrc.certificate import CERTIFICATE, REGISTRATION, TRANSCRIPT, verify
 from fedsrc.cli_common import FORMAT, FilePath, FolderPath, say
 from fedsrc.cli_run import FRESH, LEDGER, TABLE_OPTIONS, finish, ledger_of, options, table_at
+from fedsrc.demo.live import Parties, by_files, play_live, set_up
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower import Settings
 from fedsrc.federation.live import check_live, finished
@@ -29,6 +30,7 @@ from fedsrc.registration import Registration
 CA = click.option("--ca", type=FilePath, help="Certificate of the authority that both ends trust: connections use TLS.")
 INSECURE = click.option("--insecure", is_flag=True, help="Talk to another machine without encryption.")
 PATIENCE = Patience()
+COMPARED = (TRANSCRIPT, CERTIFICATE)
 EXPOSED = (
     "warning: Flower takes orders and nodes at the same port. Whoever reaches it can submit an app, which then runs\n"
     "here and at every SuperNode. Let only /v1/fleet through to other machines; docs/live.md says how."
@@ -62,7 +64,8 @@ def site_command(registration: Path, records: Path, name: str, key: Path, **give
         load(key), place, node_plan(name, records, place, given), node_key and name_of(node_key),
         given["fresh"],
     )  # fmt: skip
-    serve_site(plan, open_log(given["log"], aloud=True))
+    with open_log(given["log"], aloud=True) as tell:
+        serve_site(plan, tell)
 
 
 def node_plan(name: str, records: Path, socket: Path, given: dict[str, Any]) -> NodePlan | None:
@@ -133,6 +136,24 @@ def server_plan(registration: Registration, folder: Path, key: Path, given: dict
     settings = Settings(folder.resolve(), key.resolve(), names, patience)
     address = Address(given["host"], given["port"])
     return ServerPlan(settings, address, given["own_superlink"], tls=tls, node_keys=node_keys)
+
+
+def demo_live(folder: Path, output: str) -> NoReturn:
+    """The demo between processes, and the same run by files beside it."""
+    stop_on_terminate()
+    program("flower-superlink")
+    parties = Parties(folder)
+    registration = set_up(parties)
+    say(f"Five sites and a server, each with its own folder in {folder / 'parties'}.")
+    play_live(parties, say)
+    body = verify(parties.run).body
+    by_files(parties, registration, folder / "by-files")
+    same = all((folder / "by-files" / name).read_bytes() == (parties.run / name).read_bytes() for name in COMPARED)
+    if same:
+        say("Played again by files on the same releases: transcript and certificate are the same, byte for byte.")
+    elif body["absent"] + body["refused"] == 0:
+        raise FedsrcError("the run by files differs from the live one", where=str(folder))
+    finish(body, parties.run, output, next_command=f"fedsrc verify {parties.run}")
 
 
 def named_file(text: str) -> tuple[str, Path]:

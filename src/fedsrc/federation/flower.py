@@ -14,7 +14,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower_app.fedsrc_relay import wire
 from fedsrc.federation.hello import node_key_name
 from fedsrc.federation.live import play
-from fedsrc.federation.log import open_log
+from fedsrc.federation.log import LOG, open_log
 from fedsrc.federation.post import Letter, Node, Patience, Reply
 from fedsrc.files import write_whole
 from fedsrc.keys import load
@@ -23,7 +23,6 @@ from fedsrc.registration import Registration
 VARIABLE = "FEDSRC_LIVE"  # in the SuperLink's environment: the settings file. Nothing of it reaches a node
 SETTINGS = "live.json"  # in the run folder, written by `fedsrc server`
 RECORD = "fedsrc"
-LOG = "live.log"  # in the run folder: what happened, in words; the transcript is what counts
 
 
 @dataclass(frozen=True)
@@ -111,13 +110,13 @@ def serve(grid: Any) -> None:
         )
     settings = Settings.read(Path(place))
     registration, key = Registration.read(settings.folder / REGISTRATION), load(settings.key)
-    tell = open_log(settings.folder / LOG)
-    try:
-        body = play(
-            registration, settings.folder, key, FlowerPost(grid),
-            patience=settings.patience, node_keys=settings.node_keys, tell=tell,
-        )  # fmt: skip
-    except FedsrcError as error:
-        tell(str(error))
-        raise
-    tell(f"the run has ended: {body['status']}")
+    with open_log(settings.folder / LOG) as tell:
+        try:
+            body = play(
+                registration, settings.folder, key, FlowerPost(grid),
+                patience=settings.patience, node_keys=settings.node_keys, tell=tell,
+            )  # fmt: skip
+        except FedsrcError as error:
+            tell(str(error))
+            raise
+        tell(f"the run has ended: {body['status']}")

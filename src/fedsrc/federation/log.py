@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
+LOG = "live.log"  # in a run folder: what happened, in words; the transcript is what counts
 BYTES, FILES = 10_000_000, 5
 LONGEST_LINE = 500
 
 
-def open_log(path: Path | None, *, aloud: bool = False) -> Callable[[str], None]:
+@contextmanager
+def open_log(path: Path | None, *, aloud: bool = False) -> Iterator[Callable[[str], None]]:
     """A function that writes lines with their time to a file and, if wanted, to stderr."""
     log = logging.Logger("fedsrc")  # of its own: no other logger hears it
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)] if aloud else []
@@ -25,7 +28,11 @@ def open_log(path: Path | None, *, aloud: bool = False) -> Callable[[str], None]
     for each in handlers:
         each.setFormatter(words)
         log.addHandler(each)
-    return lambda text: log.info(one_line(text))
+    try:
+        yield lambda text: log.info(one_line(text))
+    finally:
+        for each in handlers:
+            each.close()
 
 
 def one_line(text: str) -> str:

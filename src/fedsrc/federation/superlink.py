@@ -5,7 +5,6 @@ Flower does not resume a run. The transcript does: whatever dies, a new Flower r
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Callable
@@ -18,8 +17,10 @@ import tomli_w
 from fedsrc.certificate import CERTIFICATE, TRANSCRIPT
 from fedsrc.errors import FedsrcError
 from fedsrc.federation import flower_app
-from fedsrc.federation.flower import LOG, VARIABLE, Settings
+from fedsrc.federation.flower import VARIABLE, Settings
+from fedsrc.federation.log import LOG
 from fedsrc.federation.processes import Child, Tls, environment, program, wait_for_port
+from fedsrc.federation.status import is_held
 from fedsrc.files import write_whole
 
 Tell = Callable[[str], None]
@@ -144,7 +145,7 @@ def _follow(plan: ServerPlan, link: Child | _Running, stream: Child, tail: _Tail
     or the loop was killed, which Flower would notice only a minute later."""
     held, let_go = False, 0.0
     while stream.status is None and link.status is None:
-        if _held(plan.settings.folder / TRANSCRIPT):
+        if is_held(plan.settings.folder / TRANSCRIPT):
             held, let_go = True, time.monotonic()
         elif held and time.monotonic() - let_go > GRACE:
             return
@@ -170,18 +171,6 @@ class _Tail:
     def __exit__(self, *_: object) -> None:
         with self._file:
             self.read()
-
-
-def _held(path: Path) -> bool:
-    """Whether a process writes this transcript now."""
-    if not path.exists():
-        return False
-    with path.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
 
 
 def _size(plan: ServerPlan) -> int:

@@ -1,0 +1,158 @@
+"""The demo between real processes: five sites, a SuperNode beside each, a SuperLink, TLS and node keys, all here.
+
+Every party has a folder of its own, as if it were a machine: records, ledger and private keys of one are no other's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from fedsrc.certificate import Body
+from fedsrc.demo import SITES, one_of_each_pair, score_table
+from fedsrc.errors import FedsrcError
+from fedsrc.federation.files import answer_file, collect, read_request, start
+from fedsrc.federation.flower import Settings
+from fedsrc.federation.node_keys import name_of_public
+from fedsrc.federation.processes import Child, Tls, environment, free_port, program
+from fedsrc.federation.superlink import Address, ServerPlan, supervise
+from fedsrc.federation.trial import make_trial
+from fedsrc.files import write_whole
+from fedsrc.keys import load, public_hex
+from fedsrc.ledger import Ledger
+from fedsrc.policy import allow
+from fedsrc.records import read_records
+from fedsrc.register import Choices, development_part, register
+from fedsrc.registration import Registration
+from fedsrc.site import development_rows, note_development
+from fedsrc.stream import Table
+
+Tell = Callable[[str], None]
+SHARE = 0.2  # of the records choose thresholds, as in the demo on one table
+
+
+@dataclass(frozen=True)
+class Parties:
+    """Where everything of a trial on one machine lies."""
+
+    folder: Path
+    sites: tuple[str, ...] = SITES
+    port: int = field(default_factory=free_port)
+
+    @property
+    def registration(self) -> Path:
+        return self.folder / "registration.toml"
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "run"
+
+    def of(self, party: str, name: str) -> Path:
+        """A file of one party."""
+        return self.folder / "parties" / party / name
+
+    def table(self, site: str) -> Path:
+        return self.of(site, "records.csv")
+
+    def ledger(self, site: str) -> Path:
+        return self.of(site, "records.csv.ledger")
+
+    @property
+    def ca(self) -> Path:
+        return self.folder / "parties" / "ca.pem"
+
+    def site_command(self, site: str) -> list[str]:
+        """How a site is started, with a SuperNode beside it."""
+        return [
+            program("fedsrc"), "site", str(self.registration), str(self.table(site)), "--name", site,
+            "--key", str(self.of(site, "site.key")), "--log", str(self.of(site, "site.log")),
+            "--superlink", f"127.0.0.1:{self.port}", "--ca", str(self.ca),
+            "--node-key", str(self.of(site, "node.key")),
+        ]  # fmt: skip
+
+    def server_plan(self) -> ServerPlan:
+        """What `fedsrc server` would be told."""
+        nodes = {site: self.of(site, "node.pub") for site in self.sites}
+        names = {site: name_of_public(path) for site, path in nodes.items()}
+        settings = Settings(self.run.resolve(), self.of("server", "server.key").resolve(), names)
+        tls = Tls(self.ca, self.of("server", "tls.pem"), self.of("server", "tls.key"))
+        return ServerPlan(settings, Address(port=self.port), tls=tls, node_keys=nodes)
+
+
+def set_up(parties: Parties) -> Registration:
+    """Keys, certificates and tables of every party, a registration, and each site's word that it allows it."""
+    if not parties.registration.exists():
+        public = make_trial(parties.folder / "parties", parties.sites)
+        write_whole(parties.registration, _register(parties, public).to_toml().encode())
+    registration = Registration.read(parties.registration)
+    for site in parties.sites:
+        with closing(Ledger(parties.ledger(site))) as ledger:
+            allow(ledger, site, registration, max_epsilon=registration.privacy.epsilon)
+    write_whole(parties.run / "registration.toml", registration.to_toml().encode())
+    return registration
+
+
+def _register(parties: Parties, public: dict[str, str]) -> Registration:
+    """The demo's registration: thresholds by the same development records, which here the server has."""
+    whole = parties.of("server", "all.csv")
+    write_whole(whole, one_of_each_pair(score_table("qa")).write_csv().encode())
+    frame, records = pl.read_csv(whole), read_records(whole)
+    chosen = pl.Series(development_rows(records, development_part(records, "record", SHARE), "record"))
+    whole.unlink()
+    development = parties.of("server", "development.csv")
+    write_whole(development, frame.filter(chosen).write_csv().encode())
+    for site in parties.sites:
+        own = frame.filter(~chosen & (pl.col("site") == site)).drop("site")
+        write_whole(parties.table(site), own.write_csv().encode())
+    choices = Choices(
+        target_risk=0.2, epsilon=4.0, batch=100, weights=dict.fromkeys(parties.sites, 1 / len(parties.sites)),
+        server_key=public["server"], site_keys={site: public[site] for site in parties.sites},
+        capacities={site: pl.read_csv(parties.table(site)).height for site in parties.sites},
+    )  # fmt: skip
+    table = read_records(development)
+    with closing(Ledger(parties.of("server", "development.csv.ledger"))) as ledger:
+        note_development(table, ledger)
+    return register(choices, table, development_part(table, "record", 1.0), sites=parties.sites)
+
+
+@contextmanager
+def sites_running(parties: Parties, tell: Tell) -> Iterator[dict[str, Child]]:
+    """Every site in a process of its own, ended with all that it started."""
+    with ExitStack() as stack:
+        running = {}
+        for site in parties.sites:
+            log = parties.of(site, "output.log")
+            running[site] = stack.enter_context(Child(parties.site_command(site), environment(log.parent), log))
+            tell(f"site {site!r} started (process {running[site].pid}); its log is {parties.of(site, 'site.log')}")
+        yield running
+
+
+def play_live(parties: Parties, tell: Tell) -> None:
+    """Sites, nodes and server until there is a certificate. Stopped at any point and called again, it goes on."""
+    with sites_running(parties, tell):
+        supervise(parties.server_plan(), tell)
+
+
+def by_files(parties: Parties, registration: Registration, folder: Path) -> Body:
+    """The same run by files: the sites' ledgers give the same releases for the same requests."""
+    key = load(parties.of("server", "server.key"))
+    if registration.server_key != public_hex(key):
+        raise FedsrcError("the folder holds another server's key", where=str(parties.folder))
+    done = start(registration, folder, key)
+    while done.body is None:
+        done = collect(folder, [_carry(parties, path) for path in done.waiting], key)
+    return done.body
+
+
+def _carry(parties: Parties, request: Path) -> Path:
+    """A request file to its site, and its release file back."""
+    site = read_request(request).request.site
+    with closing(Ledger(parties.ledger(site))) as ledger:
+        data = answer_file(request, lambda: Table(parties.table(site)), ledger, load(parties.of(site, "site.key")))
+    place = request.with_name(request.name.replace("request", "release"))
+    write_whole(place, data)
+    return place

@@ -1,0 +1,163 @@
+"""The state of a run, from its folder alone and without touching it, whether it is played by files, live or here."""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedsrc.certificate import CERTIFICATE, TRANSCRIPT, read_registration
+from fedsrc.federation.log import LOG
+from fedsrc.registration import Registration
+from fedsrc.replay import Replay, Status
+from fedsrc.transcript import Absent, Announced, Arrived, Asked, Chain, Entry, read_transcript
+
+REFUSED = re.compile(r"^\S+ refused: (.*)$")
+SHOWN = 5  # refusals
+
+
+@dataclass
+class SiteState:
+    """What the transcript says of one site."""
+
+    name: str
+    announced: int | None = None  # units; None: it has not been there
+    left: int = 0
+    arrived: int = 0
+    absent: int = 0
+    refused: int = 0
+    last: str | None = None  # when its latest release was made, by its own clock
+    waiting: bool = False  # a request to it is open
+    reason: str = ""  # why its latest request came to nothing
+
+
+@dataclass
+class RunState:
+    """Where a run stands."""
+
+    registration: str
+    status: Status
+    target_risk: float
+    rounds: int
+    most_rounds: int
+    records: int
+    releases: int
+    risk_upper: float
+    sites: list[SiteState]
+    transcript: str  # the hash of its last line
+    lines: int
+    writing: bool  # a process holds the transcript now
+    certificate: bool  # there is one
+    turned_away: int = 0  # hellos and nodes, by the log of a live run
+    latest: list[str] = field(default_factory=list)
+
+
+def run_state(folder: Path) -> RunState:
+    """Read a run folder: its registration, its transcript as far as it is written, and the log of a live run."""
+    registration = read_registration(folder)
+    entries, chain = _read(folder / TRANSCRIPT)
+    replay = Replay(registration, entries)
+    turned_away = list(_refusals(folder / LOG))
+    return RunState(
+        registration=registration.digest,
+        status=replay.status,
+        target_risk=registration.claim.target_risk,
+        rounds=replay.rounds,
+        most_rounds=registration.schedule.rounds,
+        records=replay.tally.arrived,
+        releases=sum(outcome == "arrived" for outcome in replay.history.values()),
+        risk_upper=replay.trace[-1].risk_upper if replay.trace else 1.0,
+        sites=_sites(registration, replay, entries),
+        transcript=chain.head,
+        lines=chain.lines,
+        writing=is_held(folder / TRANSCRIPT),
+        certificate=(folder / CERTIFICATE).exists(),
+        turned_away=len(turned_away),
+        latest=list(dict.fromkeys(reversed(turned_away)))[:SHOWN],
+    )
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process writes this transcript now."""
+    if not path.exists():
+        return False
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def _read(path: Path) -> tuple[list[Entry], Chain]:
+    if not path.exists():
+        return [], Chain()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a last line that is being written
+        return read_transcript(path)
+
+
+def _sites(registration: Registration, replay: Replay, entries: Iterable[Entry]) -> list[SiteState]:
+    sites = {site.name: SiteState(site.name) for site in registration.sites}
+    whose: dict[str, str] = {}
+    for entry in entries:
+        match entry:
+            case Announced():
+                sites[entry.site].announced = entry.units
+            case Asked():
+                whose[entry.request.digest] = entry.request.site
+            case Arrived():
+                site = sites[entry.release.site]
+                site.arrived, site.last, site.reason = site.arrived + 1, entry.release.time, ""
+            case Absent():
+                site = sites[whose[entry.request]]
+                site.refused, site.absent = site.refused + entry.refused, site.absent + (not entry.refused)
+                site.reason = entry.reason
+    for name, site in sites.items():
+        site.left = replay.left[replay.index[name]]
+        site.waiting = any(request.site == name for request in replay.asked.values())
+    return list(sites.values())
+
+
+def _refusals(path: Path) -> Iterable[str]:
+    if path.exists():
+        found = (REFUSED.match(line) for line in path.read_text(errors="replace").splitlines())
+        yield from (match[1] for match in found if match)
+
+
+def words(state: RunState) -> list[str]:
+    """A run's state, line by line."""
+    bound = "no bound yet" if state.risk_upper >= 1 else f"risk at most {state.risk_upper:.3g}"
+    lines = [
+        f"Status: {_status(state)}  (target risk {state.target_risk:g})",
+        f"Round {state.rounds} of at most {state.most_rounds}: {state.records:,} units in"
+        f" {state.releases:,} releases, {bound}",
+        "Sites",
+        *(f"  {_site(site)}" for site in state.sites[:50]),
+    ]
+    if len(state.sites) > 50:
+        lines.append(f"  and {len(state.sites) - 50} more")
+    if state.turned_away:
+        lines += [f"Turned away {state.turned_away} times, lately", *(f"  {each}" for each in state.latest)]
+    return [*lines, f"Registration {state.registration}", f"Transcript   {state.transcript} ({state.lines} lines)"]
+
+
+def _status(state: RunState) -> str:
+    if state.status != "OPEN":
+        return state.status if state.certificate else f"{state.status}, certificate not yet written"
+    return "OPEN, a process is at it" if state.writing else "OPEN, nobody is at it; the command that began it goes on"
+
+
+def _site(site: SiteState) -> str:
+    if site.announced is None:
+        return f"{site.name}: has not been there"
+    releases = "1 release" if site.arrived == 1 else f"{site.arrived:,} releases"
+    parts = [releases, f"{site.left:,} of {site.announced:,} units left"]
+    parts += [f"{site.absent:,} absent"] if site.absent else []
+    parts += [f"{site.refused:,} refused"] if site.refused else []
+    parts += ["asked now"] if site.waiting else []
+    reason = f" (last: {site.reason})" if site.reason else ""
+    return f"{site.name}: {', '.join(parts)}{reason}"
