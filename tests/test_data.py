@@ -100,6 +100,19 @@ def test_ragtruth_format(tmp_path: Path) -> None:
         read_ragtruth(tmp_path / "elsewhere")
 
 
+@pytest.mark.parametrize(("marks", "factual"), [([], 1.0), ([True], 1.0), ([True, True], 1.0), ([True, False], 0.0)])
+def test_ragtruth_says_what_is_true_beyond_the_evidence(tmp_path: Path, marks: list[bool], factual: float) -> None:
+    """Kills: `any` for `all`, spans of true text taken for supported text, the mark lost on its way through a file."""
+    labels = [{"start": 0, "end": 2, "implicit_true": mark} for mark in marks]
+    row = {"id": "1", "source_id": "s", "response": "a text", "model": "m", "split": "test", "labels": labels}
+    lines(tmp_path / "response.jsonl", [row])
+    lines(tmp_path / "source_info.jsonl", [{"source_id": "s", "task_type": "Summary", "source_info": "a document"}])
+    (answer,) = read_ragtruth(tmp_path)
+    assert (answer.factual, answer.loss) == (factual, float(bool(marks)))
+    write_answers(tmp_path / "out.jsonl", [answer, Answer("2", "s", "e", "r")])
+    assert [each.factual for each in read_answers(tmp_path / "out.jsonl")] == [factual, None]
+
+
 @given(st.lists(st.tuples(st.integers(-5, 30), st.integers(-5, 30)), max_size=6))
 def test_marked_characters_count_once(spans: list[tuple[int, int]]) -> None:
     text = "x" * 20

@@ -1,8 +1,8 @@
 """One logged answer and tables of them: question, evidence, response, label, and where it came from.
 
 A user's own JSON lines or Parquet needs `evidence` and `response`; `question`, `loss`, `id`, `source`, `site`, `group`,
-`generator` and `spans` (places of unsupported text, [[start, end], ...]) are used when there. Without an id, a row is
-called by the file's name and its place in it.
+`generator`, `factual` and `spans` (places of unsupported text, [[start, end], ...]) are used when there. Without an id,
+a row is called by the file's name and its place in it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Answer:
     """A response with the evidence it should rest on. `loss` is 1 for unsupported, 0 for supported, None if unlabelled.
 
     `spans` are the places of its characters that annotators marked as unsupported, `span_fraction` their share.
+    `factual` is 1 if what it says is true, whether or not the evidence says so, 0 if not, None if nobody judged that.
     """
 
     id: str
@@ -41,6 +42,7 @@ class Answer:
     group: str = ""
     site: str = ""
     split: str = ""
+    factual: float | None = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Notes:
 
 
 TEXT = {"id", "source", "evidence", "response", "question", "generator", "group", "site", "split"}
-NUMBER = {"loss", "span_fraction"}
+NUMBER = {"loss", "span_fraction", "factual"}
 
 
 def read_answers(path: Path) -> list[Answer]:

@@ -1,7 +1,8 @@
 """RAGTruth in its original format: `response.jsonl` and `source_info.jsonl` in one folder (plain or gzipped).
 
 Labels are spans of the response that annotators marked. Any span makes the response unsupported (binary loss); the
-share of marked characters is the graded loss.
+share of marked characters is the graded loss. A response is factual if every span is `implicit_true`: correct, but not
+in the evidence. Annotators judged no supported text as false, so without a span it counts as factual.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ def _noted(row: dict[str, Any], sources: dict[str, _Source], where: str) -> Note
         generator=_text(row, "model", where),
         group=source.task,
         split=_text(row, "split", where),
+        factual=float(all(span.implicit_true for span in spans)),
     )
     quality = _text(row, "quality", where) if row.get("quality") is not None else ""
     return Noted(answer, Notes(spans, quality))
