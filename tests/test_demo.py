@@ -10,8 +10,9 @@ import pytest
 
 from fedsrc.data.halueval import read_halueval
 from fedsrc.demo import SITES, TASKS, Task, one_of_each_pair, score_table
+from fedsrc.scores.catalogue import BASIC, Settings
 from fedsrc.scores.lexical import lexical_support
-from fedsrc.scores.scoring import SCORES, Settings, score_answers
+from fedsrc.scores.scoring import score_answers
 
 ROWS = {"qa": 20_000, "dialogue": 20_000, "summarization": 4_000}
 
@@ -35,12 +36,12 @@ def test_lexical_support(answer: str, score: float) -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_the_embedded_tables_are_complete(task: Task) -> None:
     table = score_table(task)
-    assert table.columns == ["id", "source", "loss", *SCORES]
+    assert table.columns == ["id", "source", "loss", *BASIC]
     assert table.height == ROWS[task]
     assert table["id"].n_unique() == ROWS[task]
     assert table["source"].n_unique() == ROWS[task] // 2
     assert table["loss"].to_list() == [0.0, 1.0] * (ROWS[task] // 2)
-    for name in SCORES:
+    for name in BASIC:
         values = table[name].to_numpy()
         assert np.all((values >= 0) & (values <= 1))
         assert len(np.unique(values)) > 50 or name == "familiarity"
@@ -65,6 +66,6 @@ def test_the_embedded_tables_are_made_again(task: Task) -> None:
     table = score_table(task)
     answers = read_halueval(source, task, pairs=ROWS[task] // 2)
     assert table["id"].to_list() == [answer.id for answer in answers]
-    names = [name for name, score in SCORES.items() if score.needs == "text"]
+    names = [name for name, score in BASIC.items() if not score.needs]
     for name, values in score_answers(answers, names, Settings(), None).items():
         np.testing.assert_allclose(table[name].to_numpy(), values, atol=5.1e-4)

@@ -26,14 +26,15 @@ from fedsrc.data.answers import Answer, write_answers
 from fedsrc.errors import FedsrcError
 from fedsrc.records import read_records
 from fedsrc.scores import scoring
+from fedsrc.scores.catalogue import BASIC, Settings
 from fedsrc.scores.controls import is_refusal
 from fedsrc.scores.model import Prompted, TokenScores
 from fedsrc.scores.prompts import controlled
 from fedsrc.scores.replay import Recording
-from fedsrc.scores.scoring import SCORES, Settings, score_answers
+from fedsrc.scores.scoring import score_answers
 
 FACTS = ("the tower is old", "the river is long and cold", "a bridge was built in spring", "the town has two markets")
-WITH_MODEL = [name for name, score in SCORES.items() if score.needs != "text"]
+WITH_MODEL = [name for name, score in BASIC.items() if score.needs]
 
 
 class Words:
@@ -216,7 +217,7 @@ def test_lift_is_zero_when_both_sides_lack_the_evidence() -> None:
 @given(st.lists(st.text("ab \n.", min_size=1).filter(str.strip), min_size=2, max_size=6), st.floats(0.1, 9.0))
 def test_every_score_is_in_the_unit_interval_whatever_the_text(texts: list[str], clip: float) -> None:
     made = [Answer(id=str(i), source=str(i), evidence=texts[-1 - i], response=text) for i, text in enumerate(texts)]
-    found = score_answers(made, list(SCORES), Settings(B=clip, window=2), Words())
+    found = score_answers(made, list(BASIC), Settings(B=clip, window=2), Words())
     assert all(0.0 <= value <= 1.0 for values in found.values() for value in values)
 
 

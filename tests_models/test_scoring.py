@@ -19,8 +19,9 @@ from fedsrc.data.answers import Answer, write_answers
 from fedsrc.data.halueval import read_halueval
 from fedsrc.demo import TASKS, Task, score_table
 from fedsrc.demo.make_tables import compact
+from fedsrc.scores.catalogue import BASIC, Settings
 from fedsrc.scores.prompts import controlled
-from fedsrc.scores.scoring import SCORES, Settings, score_answers
+from fedsrc.scores.scoring import score_answers
 from fedsrc.scores.transformers_model import TransformersModel
 
 FACTS = {
@@ -39,7 +40,7 @@ ANSWERS = [
 
 
 def test_lift_of_supported_answers_is_higher_and_zero_without_evidence(model: TransformersModel) -> None:
-    found = score_answers(ANSWERS, list(SCORES), Settings(), model, local=model)
+    found = score_answers(ANSWERS, list(BASIC), Settings(), model, local=model)
     for values in found.values():
         assert all(0.0 <= value <= 1.0 for value in values)
     for name in ("lift", "window"):
@@ -92,5 +93,5 @@ def test_the_embedded_tables_are_made_again(model: TransformersModel, task: Task
     made = compact(read_halueval(Path(folder) / "halueval", task, pairs=pairs), model)
     kept = score_table(task).head(2 * pairs)
     assert made.select("id", "source", "loss").equals(kept.select("id", "source", "loss"))
-    for name in SCORES:
+    for name in BASIC:
         np.testing.assert_allclose(made[name].to_numpy(), kept[name].to_numpy(), atol=2.1e-3)

@@ -25,12 +25,17 @@ from fedsrc.cli_common import BATCH_TOKENS, DEVICE, DTYPE, FORMAT, MODEL_CHOICES
 from fedsrc.data.answers import read_answers
 from fedsrc.errors import FedsrcError
 from fedsrc.files import write_whole
-from fedsrc.scores.backends import open_model
+from fedsrc.scores.backends import BACKENDS, open_embedding, open_entailment, open_llama_cpp, open_model
+from fedsrc.scores.catalogue import SCORES, Count, Settings
+from fedsrc.scores.embedding import DEFAULT as EMBEDDING
+from fedsrc.scores.embedding import Embeds
+from fedsrc.scores.entailment import Entails
 from fedsrc.scores.frozen import Frozen
 from fedsrc.scores.frozen import load as load_frozen
-from fedsrc.scores.model import LanguageModel
+from fedsrc.scores.model import LanguageModel, Sampling, SamplingModel
 from fedsrc.scores.replay import Recording
-from fedsrc.scores.scoring import SCORES, Settings, needs_model, score_answers
+from fedsrc.scores.samples import SampleRecording
+from fedsrc.scores.scoring import Means, compares_by, needs, needs_model, score_answers
 from fedsrc.scores.server_model import connect
 from fedsrc.scores.table import RESERVED, losses_of, records_table, refusals_file, write_table
 
@@ -42,7 +47,43 @@ ABOUT_RECORDING = (
 ABOUT_CONTROL = "What stands in for the evidence in the comparison."
 ABOUT_LOSS = "Any unsupported part counts 1, or the share of unsupported characters."
 ABOUT_REFUSALS = "Keep refusals in the table, marked, or write them to a table of their own."
+ABOUT_SAMPLES = "Responses to draw for scores that need them: a number, or each score's `recommended` or `matched`."
+ABOUT_DRAWN = "Where drawn responses are kept and found again; without --model they are replayed.  [default: beside -o]"
+ABOUT_EMBEDDING = "Model that embeds texts: hub name or folder."
+ABOUT_ENTAILMENT = "Model that judges entailment: hub name or folder.  [default: none, embeddings stand in]"
+ABOUT_SIMILAR = "Cosine from which two embedded texts are taken to mean the same."
+ABOUT_BACKEND = "What runs a local model; llama.cpp reads .gguf files."
+HOW = {"temperature": "temperature", "top_p": "top_p", "sample_tokens": "max_tokens", "sample_seed": "seed"}
 KEY_VARIABLE = "FEDSRC_SCORE_API_KEY"
+
+
+def _count(_context: click.Context, _option: click.Parameter, value: str) -> Count:
+    if value == "recommended":
+        return "recommended"
+    if value == "matched":
+        return "matched"
+    if not value.isdecimal() or not int(value):
+        raise click.BadParameter("give a number above zero, recommended or matched")
+    return int(value)
+
+
+SAMPLING = (
+    click.option("--samples", "count", default="5", show_default=True, callback=_count, help=ABOUT_SAMPLES),
+    click.option("--sample-recording", type=FilePath, help=ABOUT_DRAWN),
+    click.option("--temperature", type=float, help=f"Of drawn responses.  [default: {Sampling.temperature:g}]"),
+    click.option("--top-p", type=float, help=f"Of drawn responses.  [default: {Sampling.top_p:g}]"),
+    click.option("--sample-tokens", type=int, help=f"Most tokens of one.  [default: {Sampling.max_tokens}]"),
+    click.option("--sample-seed", type=int, help=f"What decides the draws.  [default: {Sampling.seed}]"),
+    click.option("--embedding", default=EMBEDDING, show_default=True, help=ABOUT_EMBEDDING),
+    click.option("--entailment", help=ABOUT_ENTAILMENT),
+    click.option("--similar", type=float, default=Settings.similar, show_default=True, help=ABOUT_SIMILAR),
+)
+
+
+def _sampling_options(command: Any) -> Any:
+    for option in reversed(SAMPLING):
+        command = option(command)
+    return command
 
 
 @click.command("score", epilog="Scores: " + "; ".join(f"{name}: {each.about}" for name, each in SCORES.items()))
@@ -55,6 +96,7 @@ KEY_VARIABLE = "FEDSRC_SCORE_API_KEY"
 @DEVICE
 @DTYPE
 @BATCH_TOKENS
+@click.option("--backend", type=click.Choice(BACKENDS), default=BACKENDS[0], show_default=True, help=ABOUT_BACKEND)
 @click.option("--recording", type=FilePath, help=ABOUT_RECORDING)
 @click.option("-B", "--clip", type=float, default=Settings.B, show_default=True, help="Clipping of the lift.")
 @click.option("--window", type=int, default=Settings.window, show_default=True, help="Tokens of a window.")
@@ -63,12 +105,13 @@ KEY_VARIABLE = "FEDSRC_SCORE_API_KEY"
 @click.option(
     "--refusals", type=click.Choice(["keep", "apart"]), default="keep", show_default=True, help=ABOUT_REFUSALS
 )
+@_sampling_options
 @FORMAT
 def score_command(answers: Path, target: Path, names: tuple[str, ...], output: str, **options: Any) -> None:
     """Score ANSWERS (JSON lines or Parquet: evidence, response; question, loss, source, site) into a records table.
 
-    Token scores are kept as they come, so a stopped command goes on where it was. The key of a server is read from
-    FEDSRC_SCORE_API_KEY.
+    Token scores and drawn responses are kept as they come, so a stopped command goes on where it was. The key of a
+    server is read from FEDSRC_SCORE_API_KEY.
     """
     began = time.monotonic()
     if target.suffix not in (".parquet", ".csv"):
@@ -80,34 +123,39 @@ def score_command(answers: Path, target: Path, names: tuple[str, ...], output: s
             raise FedsrcError("exists already", where=str(path), hint="choose another -o")
     read = read_answers(answers)
     sha256 = file_digest(answers)
-    settings = Settings(options["clip"], options["window"], options["control"])
+    settings = Settings(options["clip"], options["window"], options["control"], options["similar"])
     known, fitted = _named(names)
     losses = losses_of(read, options["loss"])
-    model, local = _model(target, known, fitted, options)
-    kept = model.recorded if isinstance(model, Recording) else 0
+    model, samples, local = _models(target, known, fitted, options)
+    means = Means(samples, options["count"], *_comparers(known, options))
+    kept = [0 if each is None else each.recorded for each in (model, samples)]
     with _progress(len(read)) as done:
-        columns = score_answers(read, known, settings, model, local=local, done=done)
+        columns = score_answers(read, known, settings, model, local=local, means=means, done=done)
     for name, each in fitted.items():
         columns[name] = each.scores(read, model if each.kind == "combination" else local)
     if not answers.is_file() or file_digest(answers) != sha256:
         raise FedsrcError("changed while it was scored; nothing was written", where=str(answers))
     identity = {} if model is None else dict(model.identity)
+    told = _told(known, samples, means) if samples is not None else {}
     chosen = {name: columns[name] for name in _column_names(names)}
-    table = records_table(read, losses, chosen, identity.get("model", ""))
+    table = records_table(read, losses, chosen, {**told.get("sampler", {}), **identity}.get("model", ""))
     manifest = {
         "format": 1,
         "answers": {"name": answers.name, "sha256": sha256, "count": len(read)},
         "scores": {name: SCORES[name].about for name in known} | {name: each.identity for name, each in fitted.items()},
-        "settings": settings.plain() if needs_model(known) else {},
+        "passes": {name: SCORES[name].extra_passes(means.count) for name in known},
+        "settings": settings.plain() if needs(known) else {},
         "model": identity,
         "device": getattr(local, "device", ""),
-        "recorded_before": kept,
+        "recorded_before": kept[0],
+        **({**told, "samples_recorded_before": kept[1]} if told else {}),
         "loss": options["loss"],
         "labelled": sum(loss is not None for loss in losses),
         "refusals": {"count": int(table["refusal"].sum()), "kept": options["refusals"]},
         "provenance": dict(Counter(table["provenance"].to_list())),
         "written": write_table(table, target, apart),
         "seconds": round(time.monotonic() - began, 3),
+        "seconds_by": {name: round(seconds, 3) for name, seconds in means.seconds.items()},
         "peak_memory_bytes": _peak_memory(),
         "versions": _versions(),
     }
@@ -142,32 +190,83 @@ def _named(names: Sequence[str]) -> tuple[list[str], dict[str, Frozen]]:
     return [column for column in columns if column not in fitted], fitted
 
 
-def _model(
+def _models(
     target: Path, known: Sequence[str], fitted: dict[str, Frozen], options: dict[str, Any]
-) -> tuple[LanguageModel | None, Any]:
-    """What gives the token scores (a recording in front of a model, or alone), and the local model behind it."""
-    if not needs_model(known) and not fitted:
-        return None, None
-    path = options["recording"] or target.with_name(f"{target.name}.recording.jsonl")
+) -> tuple[Recording | None, SampleRecording | None, Any]:
+    """What gives token scores and drawn responses, each a recording, and the local model behind them."""
+    tokens, drawn = needs_model(known) or bool(fitted), "samples" in needs(known)
+    if not tokens and not drawn:
+        return None, None, None
+    opened, local = _opened(options, tokens=tokens)
+    return (
+        _token_recording(target, opened, options) if tokens else None,
+        _sample_recording(target, opened, options) if drawn else None,
+        local,
+    )
+
+
+def _opened(options: dict[str, Any], *, tokens: bool) -> tuple[LanguageModel | None, Any]:
+    """The model that was named, and once more if it is a local one."""
     if options["server"]:
         if not options["model"]:
             raise FedsrcError("--server needs --model, the model's name there")
         key = os.environ.get(KEY_VARIABLE)
-        server = connect(options["server"], options["model"], api_key=key, revision=options["revision"])
-        return Recording(path, server), None
+        revision = options["revision"]
+        return connect(options["server"], options["model"], api_key=key, revision=revision, echo=tokens), None
     if options["model"]:
         wanted = {name: options[name] for name in MODEL_CHOICES}
-        local = open_model(options["model"], **wanted)
-        return Recording(path, local), local
-    if options["recording"] is None:
+        local = (open_llama_cpp if options["backend"] == "llama.cpp" else open_model)(options["model"], **wanted)
+        return local, local
+    return None, None
+
+
+def _token_recording(target: Path, model: LanguageModel | None, options: dict[str, Any]) -> Recording:
+    if model is None and options["recording"] is None:
         raise FedsrcError("this score needs a language model", hint="give --model, --server or --recording")
-    return Recording(path), None
+    return Recording(options["recording"] or target.with_name(f"{target.name}.recording.jsonl"), model)
+
+
+def _sample_recording(target: Path, model: LanguageModel | None, options: dict[str, Any]) -> SampleRecording:
+    """Drawn responses; a replay takes them as they were drawn."""
+    how = {field: options[name] for name, field in HOW.items() if options[name] is not None}
+    path = options["sample_recording"]
+    if model is None and path is None:
+        raise FedsrcError("this score needs drawn responses", hint="give --model, --server or --sample-recording")
+    if model is None and how:
+        raise FedsrcError("how responses were drawn is in their recording", hint="leave the options of sampling out")
+    if model is not None and not isinstance(model, SamplingModel):
+        raise FedsrcError("this model draws no responses", hint="use another model, or --sample-recording")
+    return SampleRecording(path or target.with_name(f"{target.name}.samples.jsonl"), model, Sampling(**how))
+
+
+def _comparers(known: Sequence[str], options: dict[str, Any]) -> tuple[Embeds | None, Entails | None]:
+    """Models that compare texts, where a score needs them."""
+    wanted, device = needs(known), options["device"]
+    meaning = "meaning" in wanted
+    entails = open_entailment(options["entailment"], device) if options["entailment"] else None
+    embeds = "embedding" in wanted or (meaning and entails is None)
+    return (open_embedding(options["embedding"], device) if embeds else None), entails
+
+
+def _told(known: Sequence[str], samples: SampleRecording, means: Means) -> dict[str, Any]:
+    """What a manifest says of drawn responses and how they were compared."""
+    return {
+        "sampler": samples.identity,
+        "samples": {name: count for name in known if (count := SCORES[name].samples(means.count))},
+        "compared_by": compares_by(known, means),
+        "embedding": {} if means.embeds is None else means.embeds.identity,
+        "entailment": {} if means.entails is None else means.entails.identity,
+    }
 
 
 def _lines(manifest: dict[str, Any], target: Path, table: pl.DataFrame) -> Iterator[str]:
     """The result in plain words."""
     count, refusals = table.height, manifest["refusals"]
     yield f"Scored {count:,} answers in {manifest['seconds']:,.1f} s; wrote {target} and its manifest."
+    if any(kind != "arithmetic" for kind in manifest["seconds_by"]):
+        spent = (f"{kind} {seconds / count:.3g}" for kind, seconds in manifest["seconds_by"].items())
+        yield f"Seconds per answer: {', '.join(spent)}."
+    yield from _comparison(manifest)
     if refusals["count"]:
         where = "in a table of their own" if refusals["kept"] == "apart" else "marked in the column refusal"
         wrong = int((table.filter(pl.col("refusal"))["loss"] > 0).sum())
@@ -179,6 +278,14 @@ def _lines(manifest: dict[str, Any], target: Path, table: pl.DataFrame) -> Itera
     elif manifest["written"][0]["rows"]:
         unit = "" if table["source"].n_unique() == count else " --unit source"
         yield f"Next: fedsrc certify {target} --target 0.2 --epsilon 4{unit} -o run/"
+
+
+def _comparison(manifest: dict[str, Any]) -> Iterator[str]:
+    """How scores compared texts, in plain words."""
+    for kind in ("embedding", "entailment"):
+        names = [name for name, by in manifest.get("compared_by", {}).items() if by == kind]
+        if names:
+            yield f"Compared by {kind} ({manifest[kind]['model']}): {', '.join(names)}."
 
 
 def _peak_memory() -> dict[str, int]:

@@ -19,9 +19,10 @@ from fedsrc.data.halueval import read_halueval
 from fedsrc.demo import TASKS, file_name
 from fedsrc.files import write_whole
 from fedsrc.scores.backends import open_model
+from fedsrc.scores.catalogue import BASIC, Settings
 from fedsrc.scores.model import LanguageModel
 from fedsrc.scores.replay import Recording
-from fedsrc.scores.scoring import SCORES, Settings, score_answers
+from fedsrc.scores.scoring import score_answers
 
 PLACES = 3
 PAIRS = {"qa": 10_000, "dialogue": 10_000, "summarization": 2_000}
@@ -29,7 +30,7 @@ PAIRS = {"qa": 10_000, "dialogue": 10_000, "summarization": 2_000}
 
 def compact(answers: Sequence[Answer], model: LanguageModel) -> pl.DataFrame:
     """Id, source, loss and every score to three decimals; no text."""
-    scores = score_answers(answers, list(SCORES), Settings(), model)
+    scores = score_answers(answers, list(BASIC), Settings(), model)
     numbers = {"loss": [a.loss for a in answers], **scores}
     names = {"id": [a.id for a in answers], "source": [a.source for a in answers]}
     frame = pl.DataFrame({**names, **numbers})

@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedsrc.errors import FedsrcError
+from fedsrc.scores.embedding import SentenceEmbedder, load_embedder
+from fedsrc.scores.entailment import EntailmentClassifier, load_entailment
+from fedsrc.scores.llama_cpp_model import LlamaCppModel, load_llama_cpp
 from fedsrc.scores.transformers_model import TransformersModel, _torch, load, load_gguf
 
 DTYPES = ("float32", "bfloat16", "float16")
+BACKENDS = ("transformers", "llama.cpp")
 
 
 def open_model(
@@ -20,6 +24,29 @@ def open_model(
     if revision is not None:
         raise FedsrcError("a GGUF file has no revision; its digest stands for it", hint="leave --revision out")
     return load_gguf(Path(model), device=place, dtype=kind, batch_tokens=batch_tokens)
+
+
+def open_llama_cpp(
+    model: str, *, revision: str | None, device: str, dtype: str, batch_tokens: int | None = None
+) -> LlamaCppModel:
+    """A GGUF file run by llama.cpp, with the numbers as the file holds them."""
+    if not model.endswith(".gguf"):
+        raise FedsrcError("llama.cpp reads .gguf files", where=model, hint="use --backend transformers")
+    if revision is not None or dtype != "auto" or batch_tokens is not None or device not in ("auto", "cpu"):
+        raise FedsrcError(
+            "llama.cpp takes the file as it is", hint="leave --revision, --device, --dtype and --batch-tokens out"
+        )
+    return load_llama_cpp(Path(model))
+
+
+def open_embedding(name: str, device: str) -> SentenceEmbedder:
+    """A model that embeds texts, on a device."""
+    return load_embedder(name, device=_device(device))
+
+
+def open_entailment(name: str, device: str) -> EntailmentClassifier:
+    """A model that judges entailment, on a device."""
+    return load_entailment(name, device=_device(device))
 
 
 def _device(name: str) -> str:

@@ -64,12 +64,52 @@ class HiddenModel(Protocol):
         ...
 
 
+class Wanted(NamedTuple):
+    """One response to draw: after which prompt, and the how-manieth of that prompt, from 0."""
+
+    prompt: str
+    place: int
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How responses are drawn. A response also ends where one of the `stops` begins."""
+
+    temperature: float = 1.0
+    top_p: float = 0.9
+    max_tokens: int = 128
+    seed: int = 0
+    stops: tuple[str, ...] = ("\nContext:", "\nQuestion:")
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < float("inf") or not 0 < self.top_p <= 1 or self.max_tokens < 1:
+            raise FedsrcError("sampling needs a temperature above 0, top-p in (0, 1] and at least one token")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A response that a model drew, and the log-probability of each of its tokens.
+
+    Log-probabilities are the model's own: neither temperature nor top-p changes them. A token that ended the response
+    is the last of them. `finished`: it came to an end within the tokens that it was given.
+    """
+
+    text: str
+    logprobs: Floats
+    finished: bool
+
+    def __post_init__(self) -> None:
+        if not self.logprobs.size or not np.all(np.isfinite(self.logprobs)) or np.any(self.logprobs > 1e-6):
+            raise FedsrcError("a model drew a response without log-probabilities of at most zero")
+
+
 @runtime_checkable
 class SamplingModel(Protocol):
     """A backend that also draws responses."""
 
-    def sample(
-        self, prompt: str, count: int, *, seed: int, max_tokens: int = 256, temperature: float = 1.0
-    ) -> list[str]:
-        """Responses drawn from the model."""
+    def sample(self, wanted: Sequence[Wanted], how: Sampling) -> list[Sample]:
+        """Responses in the order of what is wanted; what is drawn depends on the seed, the prompt and the place alone.
+
+        Another machine's arithmetic may draw others: store what was drawn.
+        """
         ...

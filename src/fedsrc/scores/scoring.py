@@ -1,98 +1,68 @@
-"""From answers to scores: which score needs which arrays, in steps that are recorded as they are done."""
+"""From answers to scores, in steps that are recorded as they are done."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.confidence import mean_entropy, mean_probability
-from fedsrc.scores.controls import familiarity, shortness
-from fedsrc.scores.lexical import lexical_support
-from fedsrc.scores.lift import B_DEFAULT, WINDOW, mean_lift, window_lift
-from fedsrc.scores.model import LanguageModel, Prompted, TokenScores
-from fedsrc.scores.prompts import NEUTRAL, NO_QUESTION, TEMPLATE, Control, controlled, prompt
+from fedsrc.scores.catalogue import SCORES, Count, Need, Seen, Settings
+from fedsrc.scores.embedding import Embedded, Embeds
+from fedsrc.scores.entailment import Entailed, Entails
+from fedsrc.scores.model import LanguageModel, Prompted, TokenScores, Wanted
+from fedsrc.scores.prompts import controlled, prompt
+from fedsrc.scores.samples import SampleRecording
 
-Needs = Literal["text", "present", "both"]
 STEP_SECONDS, FIRST_STEP, LARGEST_STEP = 15.0, 16, 4096
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What decides a score besides the model: clipping, window, and what stands in for the evidence."""
+class Means:
+    """What scores use beside token scores: drawn responses and how many a score takes, and models that compare texts.
 
-    B: float = B_DEFAULT
-    window: int = WINDOW
-    control: Control = "removed"
+    `seconds` is filled with the time that each kind of work took.
+    """
 
-    def __post_init__(self) -> None:
-        if not 0 < self.B < float("inf") or self.window < 1:
-            raise FedsrcError("clipping B must be above zero and the window at least one token")
+    samples: SampleRecording | None = None
+    count: Count = 5
+    embeds: Embeds | None = None
+    entails: Entails | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
 
-    def plain(self) -> dict[str, Any]:
-        """For the manifest, with the prompt templates."""
-        return {**asdict(self), "templates": {"question": TEMPLATE, "no question": NO_QUESTION, "neutral": NEUTRAL}}
-
-
-@dataclass(frozen=True)
-class Seen:
-    """One answer with the token scores that a score needs."""
-
-    answer: Answer
-    settings: Settings
-    present: TokenScores | None = None
-    without: TokenScores | None = None
-
-    @property
-    def sides(self) -> tuple[TokenScores, TokenScores]:
-        assert self.without is not None
-        return self.shown, self.without
-
-    @property
-    def shown(self) -> TokenScores:
-        assert self.present is not None
-        return self.present
-
-    @property
-    def known(self) -> str:
-        """What the response may rest on: the question's words count as known."""
-        return f"{self.answer.question} {self.answer.evidence}"
+    @contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        """Add the time of a block to `seconds`."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - began
 
 
-@dataclass(frozen=True)
-class Score:
-    """A score by name: what it needs, how it is computed, and what it says in one line."""
-
-    needs: Needs
-    of: Callable[[Seen], float]
-    about: str
-
-
-SCORES: Mapping[str, Score] = {
-    "lift": Score("both", lambda s: mean_lift(*s.sides, B=s.settings.B), "mean clipped information lift (the paper's)"),
-    "window": Score(
-        "both",
-        lambda s: window_lift(*s.sides, B=s.settings.B, width=s.settings.window),
-        "smallest mean lift over a window of tokens",
-    ),
-    "probability": Score("present", lambda s: mean_probability(s.shown), "mean token probability"),
-    "entropy": Score("present", lambda s: mean_entropy(s.shown), "exp(-mean token entropy)"),
-    "lexical": Score(
-        "text", lambda s: lexical_support(s.answer.response, s.answer.evidence), "wording found in the evidence"
-    ),
-    "familiarity": Score(
-        "text", lambda s: familiarity(s.answer.response, s.known), "1 / (1 + content words that are new)"
-    ),
-    "shortness": Score("text", lambda s: shortness(s.answer.response), "length alone: a control, no score of support"),
-}
+def needs(names: Sequence[str]) -> set[Need]:
+    """What these scores need together."""
+    return {each for name in names for each in SCORES[name].needs}
 
 
 def needs_model(names: Sequence[str]) -> bool:
-    """Whether any of these scores needs a language model."""
-    return any(SCORES[name].needs != "text" for name in names)
+    """Whether any of these scores needs token scores of a language model."""
+    return "present" in needs(names)
+
+
+def compares_by(names: Sequence[str], means: Means) -> dict[str, str]:
+    """How each score that compares texts does so: by entailment or by embedding."""
+    found: dict[str, str] = {}
+    for name in names:
+        wanted = SCORES[name].needs
+        if "entailment" in wanted or ("meaning" in wanted and means.entails is not None):
+            found[name] = "entailment"
+        elif wanted & {"embedding", "meaning"}:
+            found[name] = "embedding"
+    return found
 
 
 def prompted(answers: Sequence[Answer], settings: Settings, model: Any) -> tuple[list[Prompted], list[Prompted]]:
@@ -118,42 +88,120 @@ def score_answers(
     model: LanguageModel | None,
     *,
     local: Any = None,
+    means: Means | None = None,
     done: Callable[[int], None] = lambda _: None,
 ) -> dict[str, list[float]]:
     """Each named score of every answer, in order. `local` is the model behind a recording, if any."""
-    if not needs_model(names):
-        return {name: [SCORES[name].of(Seen(answer, settings)) for answer in answers] for name in names}
-    if model is None:
-        raise FedsrcError(f"{' and '.join(names)} need a language model", hint="give --model, --server or --recording")
-    both = any(SCORES[name].needs == "both" for name in names)
+    used = means or Means()
+    _check(names, model, used)
+    wanted = needs(names)
+    both = "removed" in wanted
     present, without = prompted(answers, settings if both else Settings(), local)
-    _refuse_long(answers, present + (without if both else []), local)
+    tokens = [*present, *(without if both else [])] if "present" in wanted else []
+    _refuse_long(answers, tokens, local)
+    draws = _draws(present, names, used)
     found: dict[str, list[float]] = {name: [] for name in names}
-    for part in _steps(_unrecorded(model, present, without if both else present)):
-        scores = model.score(present[part] + (without[part] if both else []))
-        count = len(present[part])
-        sides = scores[count:] if both else [None] * count
-        for answer, first, second in zip(answers[part], scores[:count], sides, strict=True):
-            seen = Seen(answer, settings, first, second)
-            for name in names:
-                found[name].append(SCORES[name].of(seen))
+    for part in _steps(_unrecorded(answers, tokens, draws, model, used)):
+        seen = [Seen(answer, settings) for answer in answers[part]]
+        if model is not None and tokens:
+            with used.timed("tokens"):
+                seen = _with_tokens(seen, present[part], without[part] if both else None, model)
+        seen = _with_samples(seen, draws[part], used)
+        texts = _Texts(used)
+        for name in names:
+            found[name] += texts.scores(name, seen)
         done(part.stop)
     return found
 
 
-def _unrecorded(model: Any, present: Sequence[Prompted], without: Sequence[Prompted]) -> list[bool]:
-    """Which answers still need the model."""
-    if not hasattr(model, "missing"):
-        return [True] * len(present)
-    missing = set(model.missing([*present, *without]))
-    return [first in missing or second in missing for first, second in zip(present, without, strict=True)]
+def _check(names: Sequence[str], model: LanguageModel | None, means: Means) -> None:
+    """Refuse before any work what cannot be computed with these means."""
+    for name in names:
+        wanted = SCORES[name].needs
+        if "present" in wanted and model is None:
+            raise FedsrcError(f"{name} needs a language model", hint="give --model, --server or --recording")
+        if "samples" in wanted and means.samples is None:
+            raise FedsrcError(f"{name} needs drawn responses", hint="give --model, --server or --sample-recording")
+        if "samples" in wanted and SCORES[name].samples(means.count) < SCORES[name].matched:
+            raise FedsrcError(f"{name} needs at least {SCORES[name].matched} samples", hint="give --samples more")
+        if "entailment" in wanted and means.entails is None:
+            raise FedsrcError(
+                f"{name} needs an entailment model", hint="give --entailment microsoft/deberta-large-mnli"
+            )
+        if (
+            wanted & {"embedding", "meaning"}
+            and means.embeds is None
+            and ("embedding" in wanted or means.entails is None)
+        ):
+            raise FedsrcError(f"{name} needs a model that embeds texts", hint="give --embedding")
+
+
+def _with_tokens(
+    seen: list[Seen], present: Sequence[Prompted], without: Sequence[Prompted] | None, model: LanguageModel
+) -> list[Seen]:
+    scores = model.score([*present, *(without or [])])
+    sides: list[TokenScores | None] = [None] * len(seen) if without is None else list(scores[len(seen) :])
+    whole = zip(seen, scores[: len(seen)], sides, strict=True)
+    return [replace(each, present=first, without=second) for each, first, second in whole]
+
+
+def _draws(present: Sequence[Prompted], names: Sequence[str], means: Means) -> list[list[Wanted]]:
+    """What is to be drawn for each answer: as many as the score that takes most."""
+    count = max((SCORES[name].samples(means.count) for name in names), default=0)
+    return [[Wanted(pair.prompt, place) for place in range(count)] for pair in present]
+
+
+def _with_samples(seen: list[Seen], draws: Sequence[Sequence[Wanted]], means: Means) -> list[Seen]:
+    if means.samples is None or not any(draws):
+        return seen
+    with means.timed("samples"):
+        drawn = iter(means.samples.sample([each for wanted in draws for each in wanted]))
+    return [replace(each, samples=tuple(next(drawn) for _ in wanted)) for each, wanted in zip(seen, draws, strict=True)]
+
+
+class _Texts:
+    """Comparisons of one step's texts, each text embedded and each pair judged once for all scores."""
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+        self._embedded = None if means.embeds is None else Embedded(means.embeds)
+        self._entailed = None if means.entails is None else Entailed(means.entails)
+
+    def scores(self, name: str, seen: Sequence[Seen]) -> list[float]:
+        """One score of these answers: what it compares is asked for at once, then each answer is scored."""
+        score, by = SCORES[name], compares_by([name], self._means).get(name)
+        count = score.samples(self._means.count)
+        embedded = self._embedded if by == "embedding" else None
+        entailed = self._entailed if by == "entailment" else None
+        ready = [replace(each, samples=each.samples[:count], embedded=embedded, entailed=entailed) for each in seen]
+        with self._means.timed(by or "arithmetic"):
+            if embedded is not None:
+                embedded.add(text for each in ready for text in score.texts(each))
+            if entailed is not None:
+                entailed.add(pair for each in ready for pair in score.pairs(each))
+            return [score.of(each) for each in ready]
+
+
+def _unrecorded(
+    answers: Sequence[Answer],
+    tokens: Sequence[Prompted],
+    draws: Sequence[Sequence[Wanted]],
+    model: Any,
+    means: Means,
+) -> list[bool]:
+    """Which answers still need the language model."""
+    missing: set[Any] = set(model.missing(tokens)) if hasattr(model, "missing") else set(tokens)
+    if means.samples is not None:
+        missing |= set(means.samples.missing([each for wanted in draws for each in wanted]))
+    sides = [tokens[i :: len(answers)] for i in range(len(answers))]
+    return [any(each in missing for each in (*side, *wanted)) for side, wanted in zip(sides, draws, strict=True)]
 
 
 def _refuse_long(answers: Sequence[Answer], pairs: Sequence[Prompted], local: Any) -> None:
     """Before any work: name the answers that do not fit, all of them counted."""
     if local is None or not hasattr(local, "too_long"):
         return
-    places = sorted({place % len(answers) for place in local.too_long(pairs)})
+    places = sorted({place % len(answers) for place in local.too_long(pairs)}) if pairs else []
     if places:
         names = ", ".join(repr(answers[i].id) for i in places[:3]) + (", ..." if len(places) > 3 else "")
         raise FedsrcError(

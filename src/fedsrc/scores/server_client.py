@@ -25,6 +25,7 @@ NO_ECHO = (
     "use a server that returns log-probabilities of the prompt (vLLM does); "
     "the llama.cpp server, Ollama and chat endpoints give those of generated tokens only"
 )
+NO_DRAWN = "use a server whose /v1/completions returns log-probabilities of generated tokens (logprobs: 1)"
 NOT_CUT = "use a longer context (vLLM: --max-model-len), or shorten the evidence yourself: nothing is cut silently"
 FEWER = "lower top, or start the server with more (vLLM: --max-logprobs)"
 

@@ -18,9 +18,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.model import Ints, Prompted, TokenScores
+from fedsrc.scores.drawing import cut, request_seed
+from fedsrc.scores.model import Ints, Prompted, Sample, Sampling, TokenScores, Wanted
 from fedsrc.scores.server_client import (
     FEWER,
+    NO_DRAWN,
     NO_ECHO,
     NOT_CUT,
     SMALL,
@@ -77,6 +79,37 @@ class ServerModel:
                 hint=NOT_CUT,
             )
         return _found_by_count(prompt, response, self._complete([*prompt, *response.ids]), self._client.completions)
+
+    def sample(self, wanted: Sequence[Wanted], how: Sampling) -> list[Sample]:
+        """Draw every response by a request and a seed of its own, so that none depends on how many are asked for."""
+        with ThreadPoolExecutor(self._workers) as pool:
+            return list(pool.map(lambda each: self._sample(each, how), wanted))
+
+    def _sample(self, wanted: Wanted, how: Sampling) -> Sample:
+        url = self._client.completions
+        body = {
+            "model": self._model,
+            "prompt": wanted.prompt,
+            "logprobs": 1,
+            "max_tokens": how.max_tokens,
+            "temperature": how.temperature,
+            "top_p": how.top_p,
+            "stop": list(how.stops),
+            "seed": request_seed(wanted, how.seed),
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+        }
+        limit = SMALL + PER_ENTRY * how.max_tokens * 4
+        choice = _parsed(_Completion, self._client.ask(url, body, limit), url).choices[0]
+        if choice.finish_reason not in ("stop", "length"):
+            raise FedsrcError(f"the server broke off: {plain_words(choice.finish_reason or 'no reason')}", where=url)
+        said = None if choice.logprobs is None else choice.logprobs.token_logprobs
+        logprobs = [each for each in said or () if each is not None]
+        if not logprobs or len(logprobs) < len(said or ()) or min(logprobs) <= ZERO:
+            raise FedsrcError("the server gave no log-probabilities of what it drew", where=url, hint=NO_DRAWN)
+        text = cut(choice.text, how.stops)
+        finished = choice.finish_reason == "stop" or text is not None
+        return Sample(choice.text if text is None else text, np.asarray(logprobs, dtype=np.float64), finished)
 
     def _response(self, text: str) -> _Response | None:
         """A response as tokens, or None where the server cannot tokenise; the same for every prompt."""
@@ -167,8 +200,11 @@ def connect(
     workers: int = 8,
     timeout: float = 120.0,
     top: int = 20,
+    echo: bool = True,
 ) -> ServerModel:
     """A model at an address such as http://localhost:8000/v1. The server is asked what it is and tried once.
+
+    Without `echo` it is only asked to draw responses, which servers can do that give no prompt log-probabilities.
 
     `revision` is your word on the weights, which servers do not tell. Requests that fail for a passing reason are sent
     again a few times; a request that takes longer than `timeout` seconds is not.
@@ -187,7 +223,8 @@ def connect(
         "entropy": f"top-{top} lower bound",
     }
     found = ServerModel(client, model, identity, top=top, workers=workers)
-    found._check_alignment()
+    if echo:
+        found._check_alignment()
     return found
 
 

@@ -18,11 +18,11 @@ def spans_of_tokens(text: str, tokens: Sequence[str]) -> Ints | None:
         known = [piece for piece in pieces if piece is not None]
         joined = b"".join(known)
         if len(known) == len(pieces) and joined in (data, b" " + data):
-            return _touched(data, [len(piece) for piece in known], len(joined) - len(data))
+            return spans_of_bytes(data, [len(piece) for piece in known], len(joined) - len(data))
     return None
 
 
-def _touched(data: bytes, sizes: Sequence[int], lead: int) -> Ints:
+def spans_of_bytes(data: bytes, sizes: Sequence[int], lead: int) -> Ints:
     """First and one past the last character of each run of bytes; `lead` bytes stand before the text."""
     character = np.cumsum([0, *((byte & 0xC0) != 0x80 for byte in data)])  # [i]: characters begun before byte i
     ends = np.maximum(np.cumsum(sizes) - lead, 0)

@@ -20,7 +20,7 @@ import numpy as np
 
 from fedsrc.canonical import digest, digest_bytes, file_digest
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.model import Floats, Prompted, TokenScores
+from fedsrc.scores.model import Floats, Prompted, Sample, Sampling, TokenScores, Wanted
 
 if TYPE_CHECKING:
     import torch
@@ -57,7 +57,7 @@ class TransformersModel:
         self, model: Any, tokenizer: Any, identity: dict[str, str], *, batch_tokens: int | None = None
     ) -> None:
         self.network, self.tokenizer, self.identity = model, tokenizer, identity
-        self._budget = batch_tokens or BATCH_TOKENS.get(model.device.type, BATCH_TOKENS["cpu"])
+        self.budget = batch_tokens or BATCH_TOKENS.get(model.device.type, BATCH_TOKENS["cpu"])
         self.projected = PROJECTED.get(model.device.type, PROJECTED["cpu"])
         self.limit = int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 30)
 
@@ -72,7 +72,7 @@ class TransformersModel:
                 shifted = torch.cat([read.before[:, None], hidden[:, :-1]], dim=1)
                 rows = torch.cat([shifted[i, :n] for i, n in enumerate(read.lengths)])
                 wanted = [token for i in read.places for token in texts.responses[i].ids]
-                picked.append((read.places, *self._project(rows, self._tensor(wanted))))
+                picked.append((read.places, *self._project(rows, self.tensor(wanted))))
         found: dict[int, TokenScores] = {}
         for places, logprobs, entropy in picked:
             ends = np.cumsum([len(texts.responses[i].ids) for i in places])[:-1]
@@ -97,23 +97,23 @@ class TransformersModel:
                     found[i] = row[:length]
         return [found[i] for i in range(len(pairs))]
 
-    def sample(
-        self, prompt: str, count: int, *, seed: int, max_tokens: int = 256, temperature: float = 1.0
-    ) -> list[str]:
+    def sample(self, wanted: Sequence[Wanted], how: Sampling) -> list[Sample]:
         """Responses drawn from the model. Another machine's arithmetic may draw others: store what was drawn."""
-        torch = _torch()
-        ids = self.encode([Prompted(prompt, ".")]).prompts[prompt]
-        if len(ids) + max_tokens > self.limit:
-            raise self._too_long(len(ids) + max_tokens)
-        torch.manual_seed(seed)
-        with torch.inference_mode(), _memory():
-            out = self.network.generate(
-                self._tensor(ids)[None],
-                attention_mask=torch.ones((1, len(ids)), dtype=torch.long, device=self.network.device),
-                do_sample=True, num_return_sequences=count, max_new_tokens=max_tokens, temperature=temperature,
-                top_k=0, top_p=1.0, pad_token_id=self.pad,
-            )  # fmt: skip
-        return list(self.tokenizer.batch_decode(out[:, len(ids) :], skip_special_tokens=True))
+        from fedsrc.scores.transformers_sampling import draw
+
+        return draw(self, wanted, how)
+
+    @property
+    def ends(self) -> set[int]:
+        """Tokens that end a response."""
+        told = getattr(self.network.generation_config, "eos_token_id", None)
+        known = [*(told if isinstance(told, list) else [told]), self.tokenizer.eos_token_id]
+        return {int(each) for each in known if each is not None}
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of tokens, without control tokens."""
+        plain = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
+        return str(self.tokenizer.decode(list(ids), **plain))
 
     def too_long(self, pairs: Sequence[Prompted]) -> list[int]:
         """The places of pairs that do not fit into the model's context."""
@@ -154,7 +154,7 @@ class TransformersModel:
         for pair in pairs:
             length = len(known[pair.prompt]) + len(told[pair.response].ids)
             if length > self.limit:
-                raise self._too_long(length)
+                raise self.too_many(length)
         return Texts(known, [told[pair.response]._replace(prompt=pair.prompt) for pair in pairs])
 
     def _responses(self, texts: list[str]) -> dict[str, Response]:
@@ -170,7 +170,8 @@ class TransformersModel:
             found[text] = Response("", ids, tokens, np.asarray(offsets, dtype=np.int64).reshape(-1, 2))
         return found
 
-    def _too_long(self, tokens: int) -> FedsrcError:
+    def too_many(self, tokens: int) -> FedsrcError:
+        """The error of a text that does not fit."""
         return FedsrcError(
             f"prompt and response have {tokens:,} tokens; the model takes {self.limit:,}",
             hint="use a model with a longer context, or shorten the evidence yourself: nothing is cut silently",
@@ -186,33 +187,33 @@ class TransformersModel:
         for place, response in enumerate(texts.responses):
             asked[response.prompt].append(place)
         prompts = list(asked)
-        for group in batches([len(texts.prompts[each]) for each in prompts], self._budget):
+        for group in batches([len(texts.prompts[each]) for each in prompts], self.budget):
             ids = [texts.prompts[prompts[i]] for i in group]
             width = max(map(len, ids))
             first, mask = self.padded(ids, width, left=True)
-            cache = self._cache()
-            states = self._base(first, mask, _positions(mask), cache).last_hidden_state
+            cache = self.cache()
+            states = self.base(first, mask, _positions(mask), cache).last_hidden_state
             rows = [(row, place) for row, i in enumerate(group) for place in asked[prompts[i]]]
             lengths = [len(texts.responses[place].ids) for _, place in rows]
-            for batch in batches(lengths, self._budget, extra=width):
+            for batch in batches(lengths, self.budget, extra=width):
                 chosen = [rows[i] for i in batch]
                 places = [place for _, place in chosen]
-                index = self._tensor([row for row, _ in chosen])
+                index = self.tensor([row for row, _ in chosen])
                 told, told_mask = self.padded([texts.responses[i].ids for i in places], None, left=False)
                 whole = torch.cat([mask[index], told_mask], dim=1)
                 kept = _rows_of(cache, index)
                 place_of = _positions(whole)[:, width:]
                 with during(places):
-                    out = self._base(told, whole, place_of, kept, **options)
+                    out = self.base(told, whole, place_of, kept, **options)
                 told_lengths, followed = [lengths[i] for i in batch], [row for row, _ in chosen]
                 yield Read(places, states[index, -1], out, told_lengths, states, followed)
 
-    def _base(self, ids: torch.Tensor, mask: torch.Tensor, places: torch.Tensor, cache: Any, **options: bool) -> Any:
+    def base(self, ids: torch.Tensor, mask: torch.Tensor, places: torch.Tensor, cache: Any, **options: bool) -> Any:
         return self.network.base_model(
             input_ids=ids, attention_mask=mask, position_ids=places, past_key_values=cache, use_cache=True, **options
         )
 
-    def _cache(self) -> Any:
+    def cache(self) -> Any:
         return _transformers().DynamicCache(config=self.network.config)
 
     def padded(self, rows: Sequence[Sequence[int]], width: int | None, *, left: bool) -> tuple[Any, Any]:
@@ -223,9 +224,9 @@ class TransformersModel:
         for i, row in enumerate(rows):
             part = slice(wide - len(row), wide) if left else slice(0, len(row))
             ids[i, part], mask[i, part] = row, 1
-        return self._tensor(ids), self._tensor(mask)
+        return self.tensor(ids), self.tensor(mask)
 
-    def _tensor(self, values: Any) -> Any:
+    def tensor(self, values: Any) -> Any:
         return _torch().as_tensor(values).to(self.network.device, non_blocking=True)
 
     def _project(self, states: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

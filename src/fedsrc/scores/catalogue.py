@@ -1,0 +1,258 @@
+"""Every score by name: what it needs, how it is computed, and what it costs.
+
+A new score is a file with its formula and one entry here. It says what it needs of a language model (`needs`), which
+texts it wants embedded and which pairs judged for entailment, so that these are asked for in batches, and how many
+passes of the model it costs beyond the one that wrote the response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from itertools import permutations
+from typing import Any, Literal
+
+from fedsrc.data.answers import Answer
+from fedsrc.errors import FedsrcError
+from fedsrc.scores.confidence import mean_entropy, mean_probability
+from fedsrc.scores.controls import familiarity, shortness
+from fedsrc.scores.conu import SIMILAR, conu, sconu
+from fedsrc.scores.embedding import Embedded
+from fedsrc.scores.entailment import Entailed, Pair
+from fedsrc.scores.lexical import lexical_support
+from fedsrc.scores.lift import B_DEFAULT, WINDOW, mean_lift, window_lift
+from fedsrc.scores.model import Floats, Sample, TokenScores
+from fedsrc.scores.prompts import NEUTRAL, NO_QUESTION, TEMPLATE, Control
+from fedsrc.scores.self_consistency import self_consistency
+from fedsrc.scores.selfcheck import (
+    selfcheck_embedding,
+    selfcheck_ngram,
+    selfcheck_ngram_mean,
+    selfcheck_nli,
+    sentences,
+)
+from fedsrc.scores.semantic_entropy import discrete_semantic_entropy, semantic_entropy, sureness
+
+# present, removed: token scores with the evidence and under the control; samples: drawn responses; embedding,
+# entailment: a model for texts; meaning: entailment where it is at hand, embedding where it is not
+Need = Literal["present", "removed", "samples", "embedding", "entailment", "meaning"]
+Count = int | Literal["recommended", "matched"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides a score besides the models: clipping, window, the evidence control, and what counts as similar."""
+
+    B: float = B_DEFAULT
+    window: int = WINDOW
+    control: Control = "removed"
+    similar: float = SIMILAR
+
+    def __post_init__(self) -> None:
+        if not 0 < self.B < float("inf") or self.window < 1:
+            raise FedsrcError("clipping B must be above zero and the window at least one token")
+        if not 0 < self.similar <= 1:
+            raise FedsrcError("texts are similar from a cosine in (0, 1] on")
+
+    def plain(self) -> dict[str, Any]:
+        """For the manifest, with the prompt templates."""
+        return {**asdict(self), "templates": {"question": TEMPLATE, "no question": NO_QUESTION, "neutral": NEUTRAL}}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One answer with what a score needs of it."""
+
+    answer: Answer
+    settings: Settings
+    present: TokenScores | None = None
+    without: TokenScores | None = None
+    samples: tuple[Sample, ...] = ()
+    embedded: Embedded | None = None
+    entailed: Entailed | None = None
+
+    @property
+    def sides(self) -> tuple[TokenScores, TokenScores]:
+        assert self.without is not None
+        return self.shown, self.without
+
+    @property
+    def shown(self) -> TokenScores:
+        assert self.present is not None
+        return self.present
+
+    @property
+    def known(self) -> str:
+        """What the response may rest on: the question's words count as known."""
+        return f"{self.answer.question} {self.answer.evidence}"
+
+    @property
+    def response(self) -> str:
+        return self.answer.response.strip()
+
+    @property
+    def drawn(self) -> list[str]:
+        """The texts of the samples."""
+        return [sample.text.strip() for sample in self.samples]
+
+    def asked(self, text: str) -> str:
+        """A response as entailment reads it: after the question."""
+        return f"{self.answer.question} {text}".strip()
+
+    def same(self, one: str, other: str) -> bool:
+        """Whether two responses mean the same: by entailment where it is at hand, by embedding where it is not."""
+        if self.entailed is not None:
+            return self.entailed.both_ways(self.asked(one), self.asked(other))
+        return self.close.similarity(one, other) >= self.settings.similar
+
+    @property
+    def close(self) -> Embedded:
+        assert self.embedded is not None
+        return self.embedded
+
+    @property
+    def judged(self) -> Entailed:
+        assert self.entailed is not None
+        return self.entailed
+
+    @property
+    def similarities(self) -> tuple[Floats, Floats]:
+        """Similarities of the response with each sample, and of the samples with each other."""
+        drawn = self.drawn
+        return self.close.similarities([self.response], drawn)[0], self.close.similarities(drawn, drawn)
+
+
+def _nothing(_: Seen) -> Iterable[Any]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score by name: what it needs, how it is computed, what it says in one line, and what it costs.
+
+    `passes` are extra passes of the language model; a score with samples costs as many as it takes. `recommended` is
+    how many its authors take, `matched` the fewest that cost no more than they must.
+    """
+
+    needs: frozenset[Need]
+    of: Callable[[Seen], float]
+    about: str
+    passes: int = 0
+    recommended: int = 0
+    matched: int = 0
+    texts: Callable[[Seen], Iterable[str]] = _nothing
+    pairs: Callable[[Seen], Iterable[Pair]] = _nothing
+
+    def samples(self, count: Count) -> int:
+        """How many samples it takes, when that many are asked for."""
+        if "samples" not in self.needs:
+            return 0
+        chosen = {"recommended": self.recommended, "matched": self.matched}
+        return count if isinstance(count, int) else chosen[count]
+
+    def extra_passes(self, count: Count) -> int:
+        """Relative compute: passes of the language model beyond the one that wrote the response."""
+        return self.passes + self.samples(count)
+
+
+def _responses(seen: Seen) -> list[str]:
+    return [seen.response, *seen.drawn]
+
+
+def _among_samples(seen: Seen) -> list[Pair]:
+    return [Pair(*pair) for pair in permutations([seen.asked(text) for text in dict.fromkeys(seen.drawn)], 2)]
+
+
+def _with_response(seen: Seen) -> list[Pair]:
+    own = seen.asked(seen.response)
+    others = [seen.asked(text) for text in seen.drawn]
+    return [pair for other in others for pair in (Pair(own, other), Pair(other, own))]
+
+
+def _sentence_pairs(seen: Seen) -> list[Pair]:
+    return [Pair(sample, sentence) for sentence in sentences(seen.response) for sample in seen.drawn]
+
+
+NONE: frozenset[Need] = frozenset()
+PRESENT: frozenset[Need] = frozenset({"present"})
+BOTH: frozenset[Need] = frozenset({"present", "removed"})
+
+BASIC: Mapping[str, Score] = {
+    "lift": Score(
+        BOTH, lambda s: mean_lift(*s.sides, B=s.settings.B), "mean clipped information lift (the paper's)", passes=1
+    ),
+    "window": Score(
+        BOTH,
+        lambda s: window_lift(*s.sides, B=s.settings.B, width=s.settings.window),
+        "smallest mean lift over a window of tokens",
+        passes=1,
+    ),
+    "probability": Score(PRESENT, lambda s: mean_probability(s.shown), "mean token probability"),
+    "entropy": Score(PRESENT, lambda s: mean_entropy(s.shown), "exp(-mean token entropy)"),
+    "lexical": Score(
+        NONE, lambda s: lexical_support(s.answer.response, s.answer.evidence), "wording found in the evidence"
+    ),
+    "familiarity": Score(
+        NONE, lambda s: familiarity(s.answer.response, s.known), "1 / (1 + content words that are new)"
+    ),
+    "shortness": Score(NONE, lambda s: shortness(s.answer.response), "length alone: a control, no score of support"),
+}
+
+SAMPLED: Mapping[str, Score] = {
+    "semantic-entropy": Score(
+        frozenset({"samples", "meaning"}),
+        lambda s: sureness(semantic_entropy(s.samples, s.same), len(s.samples)),
+        "1 - semantic entropy of drawn responses / log n",
+        recommended=10, matched=2, texts=lambda s: s.drawn, pairs=_among_samples,
+    ),
+    "semantic-entropy-discrete": Score(
+        frozenset({"samples", "meaning"}),
+        lambda s: sureness(discrete_semantic_entropy(s.drawn, s.same), len(s.samples)),
+        "the same, clusters weighted by their counts",
+        recommended=10, matched=2, texts=lambda s: s.drawn, pairs=_among_samples,
+    ),
+    "selfcheck-ngram": Score(
+        frozenset({"samples"}),
+        lambda s: selfcheck_ngram(s.response, s.drawn),
+        "SelfCheckGPT: least likely word of each sentence among drawn responses",
+        recommended=20, matched=1,
+    ),
+    "selfcheck-ngram-mean": Score(
+        frozenset({"samples"}),
+        lambda s: selfcheck_ngram_mean(s.response, s.drawn),
+        "SelfCheckGPT: mean word among drawn responses",
+        recommended=20, matched=1,
+    ),
+    "selfcheck-embedding": Score(
+        frozenset({"samples", "embedding"}),
+        lambda s: selfcheck_embedding(s.response, s.drawn, s.close.similarities),
+        "SelfCheckGPT: closest sentence in each drawn response",
+        recommended=20, matched=1, texts=lambda s: [each for text in _responses(s) for each in sentences(text)],
+    ),
+    "selfcheck-nli": Score(
+        frozenset({"samples", "entailment"}),
+        lambda s: selfcheck_nli(s.response, s.drawn, s.judged.contradiction),
+        "SelfCheckGPT: 1 - P(a drawn response contradicts a sentence)",
+        recommended=20, matched=1, pairs=_sentence_pairs,
+    ),
+    "conu": Score(
+        frozenset({"samples", "embedding"}),
+        lambda s: conu(*s.similarities, s.settings.similar),
+        "ConU: frequency of the response among drawn ones, and its similarity to them",
+        recommended=10, matched=1, texts=_responses,
+    ),
+    "sconu": Score(
+        frozenset({"samples", "embedding"}),
+        lambda s: sconu(*s.similarities, s.settings.similar),
+        "SConU: 1 - entropy of meanings among the response and drawn ones",
+        recommended=10, matched=1, texts=_responses,
+    ),
+    "self-consistency": Score(
+        frozenset({"samples", "meaning"}),
+        lambda s: self_consistency(s.response, s.drawn, s.same),
+        "share of drawn responses that mean the same (conformal abstention)",
+        recommended=10, matched=1, texts=_responses, pairs=_with_response,
+    ),
+}  # fmt: skip
+
+SCORES: Mapping[str, Score] = {**BASIC, **SAMPLED}
