@@ -28,7 +28,7 @@ LAYERS = [
     ["__init__"],
     ["cli_common"],
     ["cli_run"],
-    ["cli_answers", "cli_audit", "cli_fit", "cli_live", "cli_reproduce", "cli_score"],
+    ["cli_answers", "cli_audit", "cli_choose", "cli_fit", "cli_live", "cli_reproduce", "cli_score"],
     ["cli"],
 ]
 LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}

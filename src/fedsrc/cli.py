@@ -27,6 +27,7 @@ from fedsrc import keys
 from fedsrc.certificate import Body, verify
 from fedsrc.cli_answers import answers_command
 from fedsrc.cli_audit import audit_command
+from fedsrc.cli_choose import choose_command
 from fedsrc.cli_common import FORMAT, FilePath, FolderPath, say
 from fedsrc.cli_fit import fit_command
 from fedsrc.cli_live import demo_live, server_command, show_trial, site_command
@@ -576,6 +577,7 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 cli.add_command(answers_command)
 cli.add_command(audit_command)
 cli.add_command(score_command)
+cli.add_command(choose_command)
 cli.add_command(fit_command)
 cli.add_command(reproduce_command)
 cli.add_command(server_command)
