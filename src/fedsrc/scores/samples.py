@@ -57,9 +57,12 @@ class SampleRecording:
         return sum(map(len, self._known.values()))
 
     def missing(self, wanted: Sequence[Wanted]) -> list[Wanted]:
-        """The distinct ones that are not recorded yet."""
-        held = {each: len(self._known.get(_key(each), ())) for each in dict.fromkeys(wanted)}
-        return [each for each, count in held.items() if each.place >= count]
+        """What is still to be drawn, so that each prompt has its responses without a gap."""
+        upto: dict[str, int] = {}
+        for each in wanted:
+            upto[each.prompt] = max(each.place + 1, upto.get(each.prompt, 0))
+        held = {prompt: len(self._known.get(_key(prompt), ())) for prompt in upto}
+        return [Wanted(prompt, place) for prompt, count in upto.items() for place in range(held[prompt], count)]
 
     def sample(self, wanted: Sequence[Wanted]) -> list[Sample]:
         """Recorded responses; those that are missing are drawn and written down first."""
@@ -72,25 +75,24 @@ class SampleRecording:
             )
         if missing and self.model is not None:
             self._record(missing, self.model)
-        return [self._known[_key(each)][each.place] for each in wanted]
+        return [self._known[_key(each.prompt)][each.place] for each in wanted]
 
     def _record(self, missing: Sequence[Wanted], model: Drawing) -> None:
         """Append; what is used afterwards is what was written, so that a replay gives the same numbers."""
-        drawn: dict[str, dict[int, Sample]] = defaultdict(dict)
+        drawn: dict[str, list[Sample]] = defaultdict(list)
         for each, sample in zip(missing, model.sample(missing, self.how), strict=True):
-            drawn[_key(each)][each.place] = sample
-        rows = []
-        for key, found in drawn.items():
-            start = len(self._known[key])
-            texts = [_plain(found[place]) for place in range(start, start + len(found))]
-            rows.append({"key": key, "start": start, "samples": texts})
+            drawn[_key(each.prompt)].append(sample)
+        rows = [
+            {"key": key, "start": len(self._known[key]), "samples": [_plain(each) for each in found]}
+            for key, found in drawn.items()
+        ]
         for row in rows:
             self._take(row, str(self.path))
         self._file.append(rows)
 
 
-def _key(wanted: Wanted) -> str:
-    return digest([wanted.prompt])
+def _key(prompt: str) -> str:
+    return digest([prompt])
 
 
 def _plain(sample: Sample) -> dict[str, Any]:
