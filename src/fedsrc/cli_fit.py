@@ -15,26 +15,39 @@ from fedsrc.errors import FedsrcError
 from fedsrc.scores.backends import open_model
 from fedsrc.scores.combine import PENALTY as COMBINATION_PENALTY
 from fedsrc.scores.finetune import Training
-from fedsrc.scores.fit import Fitted, fitted_combination, fitted_detector, fitted_probe
+from fedsrc.scores.fit import (
+    Fitted,
+    fitted_combination,
+    fitted_detector,
+    fitted_franq,
+    fitted_mechanistic,
+    fitted_probe,
+)
+from fedsrc.scores.franq import DEFAULT as FRANQ_SUPPORT
+from fedsrc.scores.franq import SUPPORT
 from fedsrc.scores.frozen import Frozen, refuse_existing
 from fedsrc.scores.model import LanguageModel
 from fedsrc.scores.probe import PENALTY as PROBE_PENALTY
 from fedsrc.scores.probe import WIDTH
 from fedsrc.scores.replay import Recording
+from fedsrc.scores.signal_recording import SignalRecording, beside
 from fedsrc.scores.transformers_model import TransformersModel
 
-KINDS = ("combination", "probe", "detector")
+KINDS = ("combination", "probe", "detector", "mechanistic", "franq")
 ONLY = {
     "layer": ("probe",),
     "width": ("probe", "detector"),
     "penalty": ("combination", "probe"),
-    "recording": ("combination",),
+    "recording": ("combination", "mechanistic", "franq"),
+    "support": ("franq",),
     "epochs": ("detector",),
     "cross_validate": ("detector",),
 }
 DEPTH = 0.6  # where the default layer lies
 TRAINING_TOKENS = {"cpu": 2048, "cuda": Training.batch_tokens}  # a training step holds more memory than a forward pass
 ABOUT_PENALTY = f"Pull of the weights to zero.  [default: {COMBINATION_PENALTY:g}; probe {PROBE_PENALTY:g}]"
+ABOUT_RECORDING = "Where token scores are kept and found again; mechanistic signals are kept beside it."
+ABOUT_SUPPORT = f"Score that FRANQ takes for faithfulness.  [default: {FRANQ_SUPPORT}]"
 ABOUT_CROSS = "Estimate the detector's AUC too: five more trainings."
 
 
@@ -47,7 +60,8 @@ ABOUT_CROSS = "Estimate the detector's AUC too: five more trainings."
 @DEVICE
 @DTYPE
 @BATCH_TOKENS
-@click.option("--recording", type=FilePath, help="Where token scores are kept and found again (combination).")
+@click.option("--recording", type=FilePath, help=ABOUT_RECORDING)
+@click.option("--support", type=click.Choice(SUPPORT), help=ABOUT_SUPPORT)
 @click.option("--layer", type=click.IntRange(0), help="Layer of a probe.  [default: at 0.6 of the model's depth]")
 @click.option("--width", type=click.IntRange(1), help=f"Tokens of the stretch that decides.  [default: {WIDTH}]")
 @click.option("--penalty", type=click.FloatRange(0, min_open=True), help=ABOUT_PENALTY)
@@ -78,7 +92,12 @@ def _check_options(kind: str, options: dict[str, Any]) -> None:
 
 def _fitted(kind: str, answers: list[Answer], options: dict[str, Any]) -> Fitted:
     local = _local(options)
-    chosen = {name: options[name] for name in ("layer", "width", "penalty", "epochs") if options[name] is not None}
+    names = ("layer", "width", "penalty", "epochs", "support")
+    chosen = {name: options[name] for name in names if options[name] is not None}
+    if kind == "mechanistic":
+        return fitted_mechanistic(answers, _signals(local, options["recording"]))
+    if kind == "franq":
+        return fitted_franq(answers, _recorded(local, options["recording"]), **chosen)
     if kind == "combination":
         return fitted_combination(answers, _recorded(local, options["recording"]), **chosen)
     assert local is not None
@@ -99,6 +118,13 @@ def _local(options: dict[str, Any]) -> TransformersModel | None:
 def _recorded(local: TransformersModel | None, recording: Path | None) -> LanguageModel:
     if recording is not None:
         return Recording(recording, local)
+    assert local is not None
+    return local
+
+
+def _signals(local: TransformersModel | None, recording: Path | None) -> TransformersModel | SignalRecording:
+    if recording is not None:
+        return SignalRecording(beside(recording, "signals"), local)
     assert local is not None
     return local
 

@@ -11,8 +11,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import polars as pl
@@ -20,24 +21,27 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import fedsrc
-from fedsrc.canonical import file_digest
+from fedsrc.canonical import digest, file_digest
 from fedsrc.cli_common import BATCH_TOKENS, DEVICE, DTYPE, FORMAT, MODEL_CHOICES, REVISION, FilePath
-from fedsrc.data.answers import read_answers
+from fedsrc.data.answers import Answer, read_answers
 from fedsrc.errors import FedsrcError
 from fedsrc.files import write_whole
 from fedsrc.scores.backends import BACKENDS, open_embedding, open_entailment, open_llama_cpp, open_model
-from fedsrc.scores.catalogue import SCORES, Count, Settings
+from fedsrc.scores.catalogue import JUDGED, SCORES, Count, Settings
 from fedsrc.scores.embedding import DEFAULT as EMBEDDING
 from fedsrc.scores.embedding import Embeds
 from fedsrc.scores.entailment import Entails
 from fedsrc.scores.frozen import Frozen
 from fedsrc.scores.frozen import load as load_frozen
+from fedsrc.scores.judge import GREEDY, RULES, parsed, question_in_words
 from fedsrc.scores.model import LanguageModel, Sampling, SamplingModel
 from fedsrc.scores.replay import Recording
 from fedsrc.scores.samples import SampleRecording
 from fedsrc.scores.scoring import Means, compares_by, needs, needs_model, score_answers
 from fedsrc.scores.server_model import connect
+from fedsrc.scores.signal_recording import SignalRecording, beside
 from fedsrc.scores.table import RESERVED, losses_of, records_table, refusals_file, write_table
+from fedsrc.scores.transformers_model import TransformersModel
 
 CONTROLS = ["removed", "neutral", "shuffled", "irrelevant"]
 ABOUT_SCORE = "A score's name, or a fitted score's folder; repeatable, the first becomes the table's score."
@@ -126,29 +130,33 @@ def score_command(answers: Path, target: Path, names: tuple[str, ...], output: s
     settings = Settings(options["clip"], options["window"], options["control"], options["similar"])
     known, fitted = _named(names)
     losses = losses_of(read, options["loss"])
-    model, samples, local = _models(target, known, fitted, options)
-    means = Means(samples, options["count"], *_comparers(known, options))
-    kept = [0 if each is None else each.recorded for each in (model, samples)]
+    models = _models(target, known, fitted, options)
+    means = Means(models.samples, options["count"], *_comparers(known, options), models.replies)
+    kept = [0 if each is None else each.recorded for each in (models.tokens, models.samples)]
     with _progress(len(read)) as done:
-        columns = score_answers(read, known, settings, model, local=local, means=means, done=done)
+        columns = score_answers(read, known, settings, models.tokens, local=models.local, means=means, done=done)
     for name, each in fitted.items():
-        columns[name] = each.scores(read, model if each.kind == "combination" else local)
+        with means.timed(each.kind):
+            columns |= _fitted_columns(name, each.columns(read, models.of(each)), columns)
     if not answers.is_file() or file_digest(answers) != sha256:
         raise FedsrcError("changed while it was scored; nothing was written", where=str(answers))
-    identity = {} if model is None else dict(model.identity)
-    told = _told(known, samples, means) if samples is not None else {}
-    chosen = {name: columns[name] for name in _column_names(names)}
+    identity = models.identity
+    told = _told(known, models.samples, means) if models.samples is not None else {}
+    first = dict.fromkeys(_column_names(names))
+    chosen = {name: columns[name] for name in (*first, *(name for name in columns if name not in first))}
     table = records_table(read, losses, chosen, {**told.get("sampler", {}), **identity}.get("model", ""))
     manifest = {
         "format": 1,
         "answers": {"name": answers.name, "sha256": sha256, "count": len(read)},
         "scores": {name: SCORES[name].about for name in known} | {name: each.identity for name, each in fitted.items()},
-        "passes": {name: SCORES[name].extra_passes(means.count) for name in known},
+        "passes": {name: SCORES[name].extra_passes(means.count) for name in known}
+        | {name: each.passes for name, each in fitted.items()},
         "settings": settings.plain() if needs(known) else {},
         "model": identity,
-        "device": getattr(local, "device", ""),
+        "device": getattr(models.local, "device", ""),
         "recorded_before": kept[0],
         **({**told, "samples_recorded_before": kept[1]} if told else {}),
+        **_judged(known, read, models.replies),
         "loss": options["loss"],
         "labelled": sum(loss is not None for loss in losses),
         "refusals": {"count": int(table["refusal"].sum()), "kept": options["refusals"]},
@@ -190,17 +198,46 @@ def _named(names: Sequence[str]) -> tuple[list[str], dict[str, Frozen]]:
     return [column for column in columns if column not in fitted], fitted
 
 
-def _models(
-    target: Path, known: Sequence[str], fitted: dict[str, Frozen], options: dict[str, Any]
-) -> tuple[Recording | None, SampleRecording | None, Any]:
-    """What gives token scores and drawn responses, each a recording, and the local model behind them."""
-    tokens, drawn = needs_model(known) or bool(fitted), "samples" in needs(known)
-    if not tokens and not drawn:
-        return None, None, None
+class _Models(NamedTuple):
+    """What gives token scores, drawn responses, a judge's replies and mechanistic signals, each a recording.
+
+    `local` is the local model behind them, if there is one.
+    """
+
+    tokens: Recording | None = None
+    samples: SampleRecording | None = None
+    replies: SampleRecording | None = None
+    signals: SignalRecording | None = None
+    local: Any = None
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """The model that scores, whoever was asked."""
+        asked = self.tokens or self.signals or self.replies
+        found = {} if asked is None else asked.identity
+        return {name: value for name, value in found.items() if name not in ("signals", "sampling")}
+
+    def of(self, each: Frozen) -> Any:
+        """What a fitted score reads: recorded token scores or signals, or the local model itself."""
+        recorded = {"combination": self.tokens, "franq": self.tokens, "mechanistic": self.signals}
+        return recorded.get(each.kind, self.local)
+
+
+def _models(target: Path, known: Sequence[str], fitted: dict[str, Frozen], options: dict[str, Any]) -> _Models:
+    """The models that these scores need."""
+    kinds, wanted = {each.kind for each in fitted.values()}, needs(known)
+    tokens = needs_model(known) or bool(kinds - {"mechanistic"})
+    if not tokens and not kinds and not wanted & {"samples", "reply"}:
+        return _Models()
     opened, local = _opened(options, tokens=tokens)
-    return (
-        _token_recording(target, opened, options) if tokens else None,
-        _sample_recording(target, opened, options) if drawn else None,
+    if opened is None and options["recording"] is None and (tokens or kinds or "reply" in wanted):
+        raise FedsrcError("this score needs a language model", hint="give --model, --server or --recording")
+    path = options["recording"] or target.with_name(f"{target.name}.recording.jsonl")
+    return _Models(
+        Recording(path, opened) if tokens else None,
+        _sample_recording(target, opened, options) if "samples" in wanted else None,
+        _reply_recording(path, opened) if "reply" in wanted else None,
+        _signal_recording(path, opened) if "mechanistic" in kinds else None,
         local,
     )
 
@@ -220,12 +257,6 @@ def _opened(options: dict[str, Any], *, tokens: bool) -> tuple[LanguageModel | N
     return None, None
 
 
-def _token_recording(target: Path, model: LanguageModel | None, options: dict[str, Any]) -> Recording:
-    if model is None and options["recording"] is None:
-        raise FedsrcError("this score needs a language model", hint="give --model, --server or --recording")
-    return Recording(options["recording"] or target.with_name(f"{target.name}.recording.jsonl"), model)
-
-
 def _sample_recording(target: Path, model: LanguageModel | None, options: dict[str, Any]) -> SampleRecording:
     """Drawn responses; a replay takes them as they were drawn."""
     how = {field: options[name] for name, field in HOW.items() if options[name] is not None}
@@ -237,6 +268,45 @@ def _sample_recording(target: Path, model: LanguageModel | None, options: dict[s
     if model is not None and not isinstance(model, SamplingModel):
         raise FedsrcError("this model draws no responses", hint="use another model, or --sample-recording")
     return SampleRecording(path or target.with_name(f"{target.name}.samples.jsonl"), model, Sampling(**how))
+
+
+def _signal_recording(path: Path, model: LanguageModel | None) -> SignalRecording:
+    """Mechanistic signals, kept beside the token scores."""
+    if model is not None and not isinstance(model, TransformersModel):
+        raise FedsrcError("mechanistic signals need a local model's attention and states", hint="give --model alone")
+    return SignalRecording(beside(path, "signals"), model)
+
+
+def _reply_recording(path: Path, model: LanguageModel | None) -> SampleRecording:
+    """What a judge says in words, kept beside the token scores; a replay must have been decoded the same way."""
+    if model is not None and not isinstance(model, SamplingModel):
+        raise FedsrcError("this model writes nothing", hint="use another model, or leave judge-verbal out")
+    found = SampleRecording(beside(path, "replies"), model, GREEDY)
+    if json.loads(found.identity["sampling"]) != json.loads(json.dumps(asdict(GREEDY))):
+        raise FedsrcError("was decoded in another way than a judge's replies are", where=str(found.path))
+    return found
+
+
+def _judged(known: Sequence[str], answers: Sequence[Answer], replies: SampleRecording | None) -> dict[str, Any]:
+    """What a manifest says of the judge: its rules, and how many replies were no number."""
+    if not set(known) & set(JUDGED):
+        return {}
+    told: dict[str, Any] = {"rules": RULES, "digest": digest(RULES)}
+    if replies is not None:
+        said = replies.sample([question_in_words(answer) for answer in answers])
+        told["unparsable"] = sum(parsed(each.text) is None for each in said)
+    return {"judge": told}
+
+
+def _fitted_columns(
+    name: str, columns: dict[str, list[float]], others: dict[str, list[float]]
+) -> dict[str, list[float]]:
+    """A fitted score's column, and what stands beside it, under names that begin with its own."""
+    named = {f"{name}_{more}" if more else name: column for more, column in columns.items()}
+    twice = named.keys() & (others.keys() | RESERVED)
+    if twice:
+        raise FedsrcError(f"two columns would be called {min(twice)!r}", hint="rename a folder")
+    return named
 
 
 def _comparers(known: Sequence[str], options: dict[str, Any]) -> tuple[Embeds | None, Entails | None]:
@@ -267,6 +337,8 @@ def _lines(manifest: dict[str, Any], target: Path, table: pl.DataFrame) -> Itera
         spent = (f"{kind} {seconds / count:.3g}" for kind, seconds in manifest["seconds_by"].items())
         yield f"Seconds per answer: {', '.join(spent)}."
     yield from _comparison(manifest)
+    if manifest.get("judge", {}).get("unparsable"):
+        yield f"{manifest['judge']['unparsable']:,} replies of the judge were no number, and count as 0."
     if refusals["count"]:
         where = "in a table of their own" if refusals["kept"] == "apart" else "marked in the column refusal"
         wrong = int((table.filter(pl.col("refusal"))["loss"] > 0).sum())

@@ -19,6 +19,7 @@ from fedsrc.scores.controls import familiarity, shortness
 from fedsrc.scores.conu import SIMILAR, conu, sconu
 from fedsrc.scores.embedding import Embedded
 from fedsrc.scores.entailment import Entailed, Pair
+from fedsrc.scores.judge import Verdict, confidence, stated_confidence
 from fedsrc.scores.lexical import lexical_support
 from fedsrc.scores.lift import B_DEFAULT, WINDOW, mean_lift, window_lift
 from fedsrc.scores.model import Floats, Sample, TokenScores
@@ -34,8 +35,9 @@ from fedsrc.scores.selfcheck import (
 from fedsrc.scores.semantic_entropy import discrete_semantic_entropy, semantic_entropy, sureness
 
 # present, removed: token scores with the evidence and under the control; samples: drawn responses; embedding,
-# entailment: a model for texts; meaning: entailment where it is at hand, embedding where it is not
-Need = Literal["present", "removed", "samples", "embedding", "entailment", "meaning"]
+# entailment: a model for texts; meaning: entailment where it is at hand, embedding where it is not; verdict, reply: a
+# judge's token scores of its two answers, and what it says in words
+Need = Literal["present", "removed", "samples", "embedding", "entailment", "meaning", "verdict", "reply"]
 Count = int | Literal["recommended", "matched"]
 
 
@@ -70,6 +72,8 @@ class Seen:
     samples: tuple[Sample, ...] = ()
     embedded: Embedded | None = None
     entailed: Entailed | None = None
+    verdict: Verdict | None = None
+    reply: Sample | None = None
 
     @property
     def sides(self) -> tuple[TokenScores, TokenScores]:
@@ -80,6 +84,16 @@ class Seen:
     def shown(self) -> TokenScores:
         assert self.present is not None
         return self.present
+
+    @property
+    def judgement(self) -> Verdict:
+        assert self.verdict is not None
+        return self.verdict
+
+    @property
+    def stated(self) -> Sample:
+        assert self.reply is not None
+        return self.reply
 
     @property
     def known(self) -> str:
@@ -255,4 +269,13 @@ SAMPLED: Mapping[str, Score] = {
     ),
 }  # fmt: skip
 
-SCORES: Mapping[str, Score] = {**BASIC, **SAMPLED}
+JUDGED: Mapping[str, Score] = {
+    "judge": Score(
+        frozenset({"verdict"}), lambda s: confidence(s.judgement), "the model's P(True) that it is supported", passes=1
+    ),
+    "judge-verbal": Score(
+        frozenset({"reply"}), lambda s: stated_confidence(s.stated), "the model's own number for that", passes=1
+    ),
+}
+
+SCORES: Mapping[str, Score] = {**BASIC, **SAMPLED, **JUDGED}

@@ -1,4 +1,4 @@
-"""Fitting the supervised scores on labelled development answers: a combination, a probe, or a fine-tuned detector.
+"""Fitting scores on labelled development answers: a combination, a probe, a detector, a mechanistic score, or FRANQ.
 
 The same answers and the same model give the same numbers. How well a fit ranks answers of sources that it did not see
 is estimated by cross-validation over sources; the detector's takes five more trainings, so it must be asked for.
@@ -15,11 +15,16 @@ from fedsrc.scores.combine import PENALTY as COMBINATION_PENALTY
 from fedsrc.scores.combine import fit_combination
 from fedsrc.scores.development import cross_validated, labels_of, marked_places
 from fedsrc.scores.finetune import Detector, Labelled, Training, fine_tune
+from fedsrc.scores.franq import DEFAULT as SUPPORT
+from fedsrc.scores.franq import fit_franq
 from fedsrc.scores.frozen import Frozen, save
+from fedsrc.scores.mechanistic import PENALTY as MECHANISTIC_PENALTY
+from fedsrc.scores.mechanistic import SHARE, fit_mechanistic
 from fedsrc.scores.model import Ints, LanguageModel
 from fedsrc.scores.probe import LAYER, WIDTH, Probe, fit_probe, token_labels
 from fedsrc.scores.probe import PENALTY as PROBE_PENALTY
-from fedsrc.scores.supervised import Parameters, hidden_states, pairs_of, score_with
+from fedsrc.scores.signal_recording import SignalRecording
+from fedsrc.scores.supervised import Parameters, both_sides, hidden_states, pairs_of, score_with, signals_of
 from fedsrc.scores.transformers_model import TransformersModel
 
 Tell = Callable[[str], None]
@@ -56,8 +61,7 @@ def fitted_combination(
 ) -> Fitted:
     """A combination of text and token numbers."""
     labels_of(answers)  # before the model works
-    present, removed = (model.score(pairs_of(answers, control)) for control in ("present", "removed"))
-    combination, auc = fit_combination(answers, present, removed, penalty)
+    combination, auc = fit_combination(answers, *both_sides(answers, model), penalty)
     return Fitted(combination, auc, dict(model.identity), {"penalty": penalty})
 
 
@@ -86,6 +90,23 @@ def fitted_probe(
     auc = cross_validated(answers, labels, held)
     settings = {"layer": layer, "width": width, "penalty": penalty}
     return Fitted(fit(range(len(answers))), auc, dict(model.identity), settings)
+
+
+def fitted_mechanistic(answers: Sequence[Answer], model: TransformersModel | SignalRecording) -> Fitted:
+    """Heads, layers, scales and weights of a mechanistic score."""
+    labels_of(answers)  # before the model works
+    mechanistic, auc = fit_mechanistic(answers, signals_of(answers, model))
+    chosen = {"heads": len(mechanistic.heads), "layers": len(mechanistic.layers)}
+    settings = {**chosen, "attended_share": SHARE, "penalty": MECHANISTIC_PENALTY}
+    return Fitted(mechanistic, auc, dict(model.identity), settings)
+
+
+def fitted_franq(answers: Sequence[Answer], model: LanguageModel, *, support: str = SUPPORT) -> Fitted:
+    """FRANQ's three maps, from a score of support and the model's token probabilities."""
+    labels_of(answers)  # before the model works
+    franq, auc = fit_franq(answers, *both_sides(answers, model), support)
+    marked = sum(answer.factual is not None for answer in answers)
+    return Fitted(franq, auc, dict(model.identity), {"marked_factual": marked})
 
 
 def fitted_detector(

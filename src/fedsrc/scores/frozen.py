@@ -29,18 +29,26 @@ from fedsrc.registration import Hex, Numbers, describe
 from fedsrc.scores.combine import Combination
 from fedsrc.scores.features import NAMES
 from fedsrc.scores.finetune import LAST, Detector
+from fedsrc.scores.franq import SUPPORT, Franq
+from fedsrc.scores.isotonic import Isotonic
 from fedsrc.scores.logistic import Logistic
-from fedsrc.scores.model import LanguageModel
+from fedsrc.scores.mechanistic import SHARE, Mechanistic
 from fedsrc.scores.probe import Probe
 from fedsrc.scores.prompts import prompt
-from fedsrc.scores.supervised import Parameters, score_with
+from fedsrc.scores.supervised import Model, Parameters, columns_with
 
 SCORE: Final = "score.json"
 ADAPTER: Final = "adapter/adapter_model.safetensors"
 MAX_BYTES, MAX_ADAPTER = 1 << 26, 1 << 32
 OTHER_SOURCES = "score answers of other sources: on these its score would look better than it is"
-Kind = Literal["combination", "probe", "detector"]
+Kind = Literal["combination", "probe", "detector", "mechanistic", "franq"]
+ADAPTATION: Final = "ReDeEP-style adaptation, not the authors' configuration"
 Scale = Annotated[float, Field(gt=0)]
+Place = Annotated[int, Field(ge=0)]
+Places = Annotated[tuple[Place, ...], Field(strict=False, min_length=1)]
+HeadPlaces = Annotated[
+    tuple[Annotated[tuple[Place, Place], Field(strict=False)], ...], Field(strict=False, min_length=1)
+]
 Fingerprints = Annotated[tuple[Hex, ...], Field(strict=False, min_length=1)]
 
 
@@ -98,6 +106,70 @@ class DetectorNumbers(Value):
     head: ProbeNumbers
 
 
+class MechanisticNumbers(Value):
+    """Chosen heads (layer, head) and layers, and the scale and weight of each sum."""
+
+    method: Literal["ReDeEP-style adaptation, not the authors' configuration"]
+    attended_share: float
+    heads: HeadPlaces
+    layers: Places
+    parametric: Feature
+    external: Feature
+    bias: float
+
+    @model_validator(mode="after")
+    def _of_this_version(self) -> MechanisticNumbers:
+        if self.attended_share != SHARE:
+            raise ValueError("signals are not those of this version")
+        if len(set(self.heads)) < len(self.heads) or len(set(self.layers)) < len(self.layers):
+            raise ValueError("a head or layer stands twice")
+        return self
+
+    def parameters(self) -> Mechanistic:
+        sums = (self.parametric, self.external)
+        mean, scale, weights = np.array([[each.mean, each.scale, each.weight] for each in sums]).T.copy()
+        return Mechanistic(self.heads, self.layers, Logistic(mean, scale, weights, self.bias))
+
+
+class IsotonicNumbers(Value):
+    """The points of a non-decreasing map to probabilities."""
+
+    x: Numbers
+    y: Numbers
+
+    @model_validator(mode="after")
+    def _rises(self) -> IsotonicNumbers:
+        if len(self.x) != len(self.y) or not self.x:
+            raise ValueError("a map needs as many scores as probabilities")
+        if sorted(set(self.x)) != list(self.x) or sorted(self.y) != list(self.y):
+            raise ValueError("a map must rise")
+        if not 0 <= self.y[0] <= self.y[-1] <= 1:
+            raise ValueError("a map must give probabilities")
+        return self
+
+    def parameters(self) -> Isotonic:
+        return Isotonic(np.array(self.x, dtype=np.float64), np.array(self.y, dtype=np.float64))
+
+
+class FranqNumbers(Value):
+    """The score of support by its name, and FRANQ's three maps."""
+
+    support: str
+    faithful: IsotonicNumbers
+    if_faithful: IsotonicNumbers
+    if_unfaithful: IsotonicNumbers
+
+    @model_validator(mode="after")
+    def _known(self) -> FranqNumbers:
+        if self.support not in SUPPORT:
+            raise ValueError("support is no score of this version")
+        return self
+
+    def parameters(self) -> Franq:
+        maps = (self.faithful, self.if_faithful, self.if_unfaithful)
+        return Franq(self.support, *(each.parameters() for each in maps))
+
+
 class Manifest(Value):
     """What a score was fitted on. `auc`: of answers of sources that the fit did not see, where it was asked for."""
 
@@ -152,7 +224,23 @@ class DetectorDocument(Document):
     files: dict[Literal["adapter/adapter_model.safetensors"], Hex] = Field(min_length=1)
 
 
-AnyDocument = CombinationDocument | ProbeDocument | DetectorDocument
+class MechanisticDocument(Document):
+    """A mechanistic score's score.json."""
+
+    kind: Literal["mechanistic"]
+    parameters: MechanisticNumbers
+    files: dict[str, Hex] = Field(max_length=0)
+
+
+class FranqDocument(Document):
+    """FRANQ's score.json."""
+
+    kind: Literal["franq"]
+    parameters: FranqNumbers
+    files: dict[str, Hex] = Field(max_length=0)
+
+
+AnyDocument = CombinationDocument | ProbeDocument | DetectorDocument | MechanisticDocument | FranqDocument
 DOCUMENT: TypeAdapter[AnyDocument] = TypeAdapter(Annotated[AnyDocument, Field(discriminator="kind")])
 
 
@@ -173,6 +261,11 @@ class Frozen:
         """What decides its numbers, for a manifest."""
         return {"digest": self.digest, "kind": self.kind, "model": self.document.model.get("model", "")}
 
+    @property
+    def passes(self) -> int:
+        """Relative compute: passes of the model beyond the one that wrote the response."""
+        return 1 if self.kind in ("combination", "franq") else 0  # without the evidence
+
     def check(self, answers: Sequence[Answer]) -> None:
         """Refuse answers that share a source or a text of evidence with training."""
         sources = set(self.document.training.source_fingerprints)
@@ -186,12 +279,16 @@ class Frozen:
                 hint=OTHER_SOURCES,
             )
 
-    def scores(self, answers: Sequence[Answer], model: LanguageModel | None) -> list[float]:
+    def scores(self, answers: Sequence[Answer], model: Model | None) -> list[float]:
         """A score in [0, 1] for each answer, higher meaning better supported; answers of its training are refused."""
+        return self.columns(answers, model)[""]
+
+    def columns(self, answers: Sequence[Answer], model: Model | None) -> dict[str, list[float]]:
+        """The same under the name "", with what this kind of score says beside it under names of their own."""
         self.check(answers)
         trained = self._same_model(model)
-        found = score_with(self.parameters(), answers, trained)
-        if not all(0 <= score <= 1 for score in found):  # false for NaN
+        found = columns_with(self.parameters(), answers, trained)
+        if not all(0 <= score <= 1 for column in found.values() for score in column):  # false for NaN
             raise FedsrcError("the model gave numbers that are no scores", where=str(self.folder))
         return found
 
@@ -203,7 +300,7 @@ class Frozen:
         adapter = _read_adapter(self.folder, self.document)
         return Detector(numbers.head.parameters(), numbers.rank, adapter)
 
-    def _same_model(self, model: LanguageModel | None) -> LanguageModel:
+    def _same_model(self, model: Model | None) -> Model:
         """The model, if it is the one of the training; type and backend may differ."""
         wanted = self.document.model
         name = f"model {wanted.get('model')!r}, revision {wanted.get('revision')!r}"
@@ -320,6 +417,12 @@ def _plain(parameters: Parameters) -> dict[str, Any]:
         return {"kind": "combination", "parameters": {"bias": fitted.bias, "features": named}}
     if isinstance(parameters, Probe):
         return {"kind": "probe", "parameters": _probe_plain(parameters)}
+    if isinstance(parameters, Mechanistic):
+        return {"kind": "mechanistic", "parameters": _mechanistic_plain(parameters)}
+    if isinstance(parameters, Franq):
+        names = ("faithful", "if_faithful", "if_unfaithful")
+        maps = {name: _isotonic_plain(getattr(parameters, name)) for name in names}
+        return {"kind": "franq", "parameters": {"support": parameters.support, **maps}}
     return {"kind": "detector", "parameters": {"rank": parameters.rank, "head": _probe_plain(parameters.head)}}
 
 
@@ -327,6 +430,19 @@ def _probe_plain(probe: Probe) -> dict[str, Any]:
     fitted = probe.token
     rows = {"mean": fitted.mean.tolist(), "scale": fitted.scale.tolist(), "weights": fitted.weights.tolist()}
     return {"layer": probe.layer, "width": probe.width, "bias": fitted.bias, **rows}
+
+
+def _mechanistic_plain(found: Mechanistic) -> dict[str, Any]:
+    fitted = found.logistic
+    columns = zip(fitted.mean.tolist(), fitted.scale.tolist(), fitted.weights.tolist(), strict=True)
+    parametric, external = ({"mean": mean, "scale": scale, "weight": weight} for mean, scale, weight in columns)
+    chosen = {"heads": [list(head) for head in found.heads], "layers": list(found.layers)}
+    sums = {"parametric": parametric, "external": external, "bias": fitted.bias}
+    return {"method": ADAPTATION, "attended_share": SHARE, **chosen, **sums}
+
+
+def _isotonic_plain(found: Isotonic) -> dict[str, Any]:
+    return {"x": found.x.tolist(), "y": found.y.tolist()}
 
 
 def _manifest(answers: Sequence[Answer]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.scores.catalogue import SCORES, Count, Need, Seen, Settings
 from fedsrc.scores.embedding import Embedded, Embeds
 from fedsrc.scores.entailment import Entailed, Entails
+from fedsrc.scores.judge import Verdict, question_in_words, verdict_pairs
 from fedsrc.scores.model import LanguageModel, Prompted, TokenScores, Wanted
 from fedsrc.scores.prompts import controlled, prompt
 from fedsrc.scores.samples import SampleRecording
@@ -24,13 +25,14 @@ STEP_SECONDS, FIRST_STEP, LARGEST_STEP = 15.0, 16, 4096
 class Means:
     """What scores use beside token scores: drawn responses and how many a score takes, and models that compare texts.
 
-    `seconds` is filled with the time that each kind of work took.
+    `replies` are what a judge says in words. `seconds` is filled with the time that each kind of work took.
     """
 
     samples: SampleRecording | None = None
     count: Count = 5
     embeds: Embeds | None = None
     entails: Entails | None = None
+    replies: SampleRecording | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
@@ -50,7 +52,7 @@ def needs(names: Sequence[str]) -> set[Need]:
 
 def needs_model(names: Sequence[str]) -> bool:
     """Whether any of these scores needs token scores of a language model."""
-    return "present" in needs(names)
+    return bool(needs(names) & {"present", "verdict"})
 
 
 def compares_by(names: Sequence[str], means: Means) -> dict[str, str]:
@@ -98,15 +100,20 @@ def score_answers(
     both = "removed" in wanted
     present, without = prompted(answers, settings if both else Settings(), local)
     tokens = [*present, *(without if both else [])] if "present" in wanted else []
-    _refuse_long(answers, tokens, local)
+    verdicts = [verdict_pairs(answer) for answer in answers] if "verdict" in wanted else []
+    _refuse_long(answers, [*tokens, *_by_side(verdicts)], local)
     draws = _draws(present, names, used)
     found: dict[str, list[float]] = {name: [] for name in names}
-    for part in _steps(_unrecorded(answers, tokens, draws, model, used)):
+    for part in _steps(_unrecorded(answers, [*tokens, *_by_side(verdicts)], draws, model, used)):
         seen = [Seen(answer, settings) for answer in answers[part]]
         if model is not None and tokens:
             with used.timed("tokens"):
                 seen = _with_tokens(seen, present[part], without[part] if both else None, model)
+        if model is not None and verdicts:
+            with used.timed("verdicts"):
+                seen = _with_verdicts(seen, verdicts[part], model)
         seen = _with_samples(seen, draws[part], used)
+        seen = _with_replies(seen, used) if "reply" in wanted else seen
         texts = _Texts(used)
         for name in names:
             found[name] += texts.scores(name, seen)
@@ -118,8 +125,10 @@ def _check(names: Sequence[str], model: LanguageModel | None, means: Means) -> N
     """Refuse before any work what cannot be computed with these means."""
     for name in names:
         wanted = SCORES[name].needs
-        if "present" in wanted and model is None:
+        if wanted & {"present", "verdict"} and model is None:
             raise FedsrcError(f"{name} needs a language model", hint="give --model, --server or --recording")
+        if "reply" in wanted and means.replies is None:
+            raise FedsrcError(f"{name} needs a model that writes", hint="give --model, --server or --recording")
         if "samples" in wanted and means.samples is None:
             raise FedsrcError(f"{name} needs drawn responses", hint="give --model, --server or --sample-recording")
         if "samples" in wanted and SCORES[name].samples(means.count) < SCORES[name].matched:
@@ -143,6 +152,23 @@ def _with_tokens(
     sides: list[TokenScores | None] = [None] * len(seen) if without is None else list(scores[len(seen) :])
     whole = zip(seen, scores[: len(seen)], sides, strict=True)
     return [replace(each, present=first, without=second) for each, first, second in whole]
+
+
+def _with_verdicts(seen: list[Seen], pairs: Sequence[Sequence[Prompted]], model: LanguageModel) -> list[Seen]:
+    scores = iter(model.score([pair for both in pairs for pair in both]))
+    return [replace(each, verdict=Verdict(next(scores), next(scores))) for each in seen]
+
+
+def _by_side(verdicts: Sequence[Sequence[Prompted]]) -> list[Prompted]:
+    """All first pairs, then all second ones."""
+    return [pair for side in zip(*verdicts, strict=True) for pair in side]
+
+
+def _with_replies(seen: list[Seen], means: Means) -> list[Seen]:
+    assert means.replies is not None
+    with means.timed("replies"):
+        replies = means.replies.sample([question_in_words(each.answer) for each in seen])
+    return [replace(each, reply=reply) for each, reply in zip(seen, replies, strict=True)]
 
 
 def _draws(present: Sequence[Prompted], names: Sequence[str], means: Means) -> list[list[Wanted]]:
@@ -193,8 +219,11 @@ def _unrecorded(
     missing: set[Any] = set(model.missing(tokens)) if hasattr(model, "missing") else set(tokens)
     if means.samples is not None:
         missing |= set(means.samples.missing([each for wanted in draws for each in wanted]))
-    sides = [tokens[i :: len(answers)] for i in range(len(answers))]
-    return [any(each in missing for each in (*side, *wanted)) for side, wanted in zip(sides, draws, strict=True)]
+    replies = [] if means.replies is None else [question_in_words(answer) for answer in answers]
+    if means.replies is not None:
+        missing |= set(means.replies.missing(replies))
+    asked = [(*tokens[i :: len(answers)], *draws[i], *replies[i : i + 1]) for i in range(len(answers))]
+    return [any(each in missing for each in own) for own in asked]
 
 
 def _refuse_long(answers: Sequence[Answer], pairs: Sequence[Prompted], local: Any) -> None:

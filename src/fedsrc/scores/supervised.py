@@ -8,20 +8,41 @@ from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.combine import Combination
 from fedsrc.scores.finetune import Detector, adapted
-from fedsrc.scores.model import Floats, HiddenModel, LanguageModel, Prompted
+from fedsrc.scores.franq import Franq
+from fedsrc.scores.mechanistic import Mechanistic, Signals
+from fedsrc.scores.mechanistic_signals import signals
+from fedsrc.scores.model import Floats, HiddenModel, LanguageModel, Prompted, TokenScores
 from fedsrc.scores.probe import Probe
 from fedsrc.scores.prompts import Control, controlled, prompt
+from fedsrc.scores.signal_recording import SignalRecording
 from fedsrc.scores.transformers_model import TransformersModel
 
 STEP = 256  # answers whose hidden states are held at once
-Parameters = Combination | Probe | Detector
+Parameters = Combination | Probe | Detector | Mechanistic | Franq
+Model = LanguageModel | SignalRecording
 
 
-def score_with(parameters: Parameters, answers: Sequence[Answer], model: LanguageModel) -> list[float]:
+def columns_with(parameters: Parameters, answers: Sequence[Answer], model: Model) -> dict[str, list[float]]:
+    """The score under the name "", and under names of their own the numbers that a kind of score gives beside it."""
+    if not isinstance(parameters, Franq):
+        return {"": score_with(parameters, answers, model)}
+    judged = [parameters.judge(*each) for each in zip(answers, *both_sides(answers, model), strict=True)]
+    return {
+        "": [each.true for each in judged],
+        "faithfulness": [each.faithful for each in judged],
+        "true_if_faithful": [each.if_faithful for each in judged],
+        "true_if_unfaithful": [each.if_unfaithful for each in judged],
+    }
+
+
+def score_with(parameters: Parameters, answers: Sequence[Answer], model: Model) -> list[float]:
     """Scores of fitted numbers, in the order of the answers."""
+    if isinstance(parameters, Franq):
+        return columns_with(parameters, answers, model)[""]
+    if isinstance(parameters, Mechanistic):
+        return [parameters.score(each) for each in signals_of(answers, model)]
     if isinstance(parameters, Combination):
-        sides = [model.score(pairs_of(answers, control)) for control in ("present", "removed")]
-        return [parameters.score(*each) for each in zip(answers, *sides, strict=True)]
+        return [parameters.score(*each) for each in zip(answers, *both_sides(answers, model), strict=True)]
     if isinstance(parameters, Probe):
         return probe_scores(parameters, answers, model)
     if not isinstance(model, TransformersModel):
@@ -30,7 +51,27 @@ def score_with(parameters: Parameters, answers: Sequence[Answer], model: Languag
         return probe_scores(parameters.head, answers, tuned)
 
 
-def probe_scores(probe: Probe, answers: Sequence[Answer], model: LanguageModel) -> list[float]:
+def both_sides(answers: Sequence[Answer], model: Model) -> tuple[list[TokenScores], list[TokenScores]]:
+    """Token scores of every response with its evidence, and without."""
+    if isinstance(model, SignalRecording):
+        raise FedsrcError("mechanistic signals hold no token scores", where=str(model.path), hint="give --model")
+    return model.score(pairs_of(answers, "present")), model.score(pairs_of(answers, "removed"))
+
+
+def signals_of(answers: Sequence[Answer], model: object) -> list[Signals]:
+    """The mechanistic signals of every response after its prompt with evidence."""
+    pairs = pairs_of(answers, "present")
+    if isinstance(model, SignalRecording):
+        return model.signals(pairs)
+    if isinstance(model, TransformersModel):
+        return signals(model, pairs)
+    raise FedsrcError(
+        "a mechanistic score needs a model's attention and states, which this backend does not give",
+        hint="give --model, not a server, or a recording that has signals beside it",
+    )
+
+
+def probe_scores(probe: Probe, answers: Sequence[Answer], model: object) -> list[float]:
     """A probe's scores, some answers at a time."""
     found: list[float] = []
     for start in range(0, len(answers), STEP):
