@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 from fedsrc.errors import FedsrcError
 from fedsrc.scores import server_client
 from fedsrc.scores.lift import mean_lift
-from fedsrc.scores.model import Prompted, TokenScores
+from fedsrc.scores.model import Prompted, Sampling, TokenScores, Wanted
 from fedsrc.scores.server_model import ServerModel, connect, top_entropy
 from fedsrc.scores.token_text import spans_of_tokens
 
@@ -181,7 +181,23 @@ class Handler(BaseHTTPRequestHandler):
     def detokenize(self, body: Any) -> Any:
         return {"prompt": b"".join(PIECES[t] for t in body["tokens"]).decode(errors="replace")}
 
+    def draw(self, body: Any) -> Any:
+        """Draw from the table, by the seed of the request, until a stop or the last token."""
+        rng, last, drawn, text = np.random.default_rng(body["seed"]), ([0, *tokens_of(body["prompt"])])[-1], [], ""
+        while len(drawn) < body["max_tokens"] and not any(stop in text for stop in body["stop"]):
+            p = np.exp(TABLE[last] / body["temperature"])
+            token = int(rng.choice(p.size, p=p / p.sum()))
+            drawn.append(float(TABLE[last, token]))
+            last, text = token, text + plain(token)
+        ended = next((stop for stop in body["stop"] if stop in text), None)
+        text = text if ended is None else text[: text.index(ended)]
+        logprobs = {"tokens": [""] * len(drawn), "token_logprobs": drawn, "top_logprobs": [{}] * len(drawn)}
+        why = "length" if ended is None else "stop"
+        return {"choices": [{"index": 0, "text": text, "finish_reason": why, "logprobs": logprobs}]}
+
     def complete(self, body: Any) -> Any:
+        if "seed" in body:
+            return self.draw(body)
         assert body["max_tokens"] == 1
         assert body["temperature"] == 1.0
         text = isinstance(body["prompt"], str)
@@ -814,3 +830,47 @@ def test_tokens_of_sentence_piece_are_placed() -> None:
     assert alone.tolist() == [[0, 0], [0, 3]]
     assert spans_of_tokens("The", ["the"]) is None
     assert spans_of_tokens("The", ["▁▁The"]) is None
+
+
+WANTED = [Wanted("Context: the tower.\nAnswer: ", place) for place in range(4)]
+
+
+def test_responses_are_drawn_each_by_a_request_of_its_own(fake: Fake) -> None:
+    """Mutants killed: one seed for all, results in the order of arrival, sampling settings not sent."""
+    model, how = model_of(fake), Sampling(temperature=0.7, top_p=0.8, max_tokens=9, seed=3, stops=("day",))
+    drawn = model.sample(WANTED, how)
+    assert len({each.text for each in drawn}) == 4
+    assert [each.text for each in model.sample(WANTED[::-1], how)] == [each.text for each in drawn[::-1]]
+    for each in drawn:
+        assert each.finished == (len(each.logprobs) < 9)
+        assert "day" not in each.text
+        assert np.all(each.logprobs < 0)
+    bodies = [body for path, _, body in fake.asked if path.endswith("/completions") and "seed" in body]
+    assert {(b["temperature"], b["top_p"], b["max_tokens"], b["stop"][0]) for b in bodies} == {(0.7, 0.8, 9, "day")}
+    assert len({b["seed"] for b in bodies}) == 4
+
+
+def test_a_server_that_only_draws_is_not_asked_to_echo(fake: Fake) -> None:
+    fake.shift = 1  # its prompt log-probabilities are wrong
+    with pytest.raises(FedsrcError, match="belong to other positions"):
+        model_of(fake)
+    assert len(model_of(fake, echo=False).sample(WANTED, Sampling(max_tokens=2))) == 4
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("logprobs", None, "no log-probabilities of what it drew"),
+        ("logprobs", {"token_logprobs": [-1.0, None]}, "no log-probabilities of what it drew"),
+        ("logprobs", {"token_logprobs": [-9999.0]}, "no log-probabilities of what it drew"),
+        ("logprobs", {"token_logprobs": [0.5]}, "not what it should be"),
+        ("finish_reason", "content_filter", "broke off: content_filter"),
+        ("finish_reason", None, "broke off: no reason"),
+        ("text", None, "not what it should be"),
+    ],
+)
+def test_what_a_server_must_say_of_a_draw(fake: Fake, field: str, value: Any, message: str) -> None:
+    model = model_of(fake)
+    fake.change = lambda answer: {"choices": [{**answer["choices"][0], field: value}]}
+    with pytest.raises(FedsrcError, match=message):
+        model.sample(WANTED[:1], Sampling(max_tokens=2))
