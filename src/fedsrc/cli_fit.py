@@ -33,7 +33,13 @@ from fedsrc.scores.replay import Recording
 from fedsrc.scores.signal_recording import SignalRecording, beside
 from fedsrc.scores.transformers_model import TransformersModel
 
-KINDS = ("combination", "probe", "detector", "mechanistic", "franq")
+CALLED = {
+    "combination": "a combination",
+    "probe": "a probe",
+    "detector": "a detector",
+    "mechanistic": "a mechanistic score (ReDeEP-style, not its authors' configuration)",
+    "franq": "FRANQ (with scores at hand for its authors')",
+}
 ONLY = {
     "layer": ("probe",),
     "width": ("probe", "detector"),
@@ -54,7 +60,7 @@ ABOUT_CROSS = "Estimate the detector's AUC too: five more trainings."
 @click.command("fit")
 @click.argument("answers", type=FilePath)
 @click.option("-o", "--output", "target", type=FolderPath, required=True, help="The folder to write.")
-@click.option("--kind", type=click.Choice(KINDS), required=True, help="What to fit.")
+@click.option("--kind", type=click.Choice(list(CALLED)), required=True, help="What to fit.")
 @click.option("--model", help="A local model: hub name, folder or .gguf file.")
 @REVISION
 @DEVICE
@@ -144,6 +150,6 @@ def _words(kept: Frozen) -> str:
     training = kept.document.training
     sure = "" if training.auc is None else f" AUC {training.auc:.3f} on sources it had not seen (0.5 is chance)."
     return (
-        f"Fitted a {kept.kind} on {training.answers:,} answers of {training.sources:,} sources.{sure}\n"
+        f"Fitted {CALLED[kept.kind]} on {training.answers:,} answers of {training.sources:,} sources.{sure}\n"
         f"Wrote {kept.folder}. Next: fedsrc score ANSWERS --score {kept.folder}, with answers of other sources."
     )
