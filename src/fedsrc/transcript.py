@@ -159,9 +159,12 @@ class Transcript:
     def _load(self) -> None:
         data = files.read_bytes(self.path, MAX_BYTES)
         self.entries, self.chain, whole = parse(data, str(self.path))
-        if whole < len(data):
-            self._file.truncate(whole)
-            files.sync(self._file.fileno())
+        try:
+            if whole < len(data):
+                self._file.truncate(whole)
+            files.sync(self._file.fileno())  # a process that was killed may have written without waiting for the disk
+        except OSError as error:
+            raise files.unwritable(self.path, error) from error
 
 
 def read_transcript(path: Path) -> tuple[list[Entry], Chain]:
