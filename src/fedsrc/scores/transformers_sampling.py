@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 CHECK = 16  # tokens between two looks at which responses have ended
-HELD = 8192  # tokens of keys and values that a CPU holds at once
+HELD = 16384  # tokens of keys and values that a CPU holds at once
 SHARE = 0.35  # of a GPU's free memory that keys and values may take
 
 
