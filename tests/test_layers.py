@@ -20,15 +20,16 @@ LAYERS = [
     ["certify", "site", "recruit", "policy"],
     ["register", "replay", "stream"],
     ["certificate", "run"],
-    ["federation", "data", "comparators", "report"],
+    ["federation", "data", "comparators"],
     ["scores"],
     ["demo"],
     ["audit"],
     ["forecast", "studies"],
+    ["report"],
     ["__init__"],
     ["cli_common"],
     ["cli_run"],
-    ["cli_answers", "cli_audit", "cli_choose", "cli_fit", "cli_live", "cli_reproduce", "cli_score"],
+    ["cli_answers", "cli_audit", "cli_choose", "cli_fit", "cli_live", "cli_reproduce", "cli_score", "cli_view"],
     ["cli"],
 ]
 LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}

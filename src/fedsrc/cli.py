@@ -34,6 +34,7 @@ from fedsrc.cli_live import demo_live, server_command, show_trial, site_command
 from fedsrc.cli_reproduce import reproduce_command
 from fedsrc.cli_run import FRESH, LEDGER, TABLE_OPTIONS, emit, finish, ledger_of, options, read_table, table_at
 from fedsrc.cli_score import score_command
+from fedsrc.cli_view import view_command
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import Collected, answer_file, collect, start
 from fedsrc.federation.local import certify_table
@@ -582,6 +583,7 @@ cli.add_command(fit_command)
 cli.add_command(reproduce_command)
 cli.add_command(server_command)
 cli.add_command(site_command)
+cli.add_command(view_command)
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import fcntl
 import re
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedsrc.certificate import CERTIFICATE, TRANSCRIPT, read_registration
@@ -55,12 +55,45 @@ class RunState:
     latest: list[str] = field(default_factory=list)
 
 
+class SiteStates:
+    """What the transcript says of each site: a fold over its entries, beside the replay."""
+
+    def __init__(self, registration: Registration, entries: Iterable[Entry] = ()) -> None:
+        self._sites = {site.name: SiteState(site.name) for site in registration.sites}
+        self._whose: dict[str, str] = {}  # open requests
+        for entry in entries:
+            self.step(entry)
+
+    def step(self, entry: Entry) -> None:
+        """Fold one entry that the replay has accepted."""
+        match entry:
+            case Announced():
+                self._sites[entry.site].announced = entry.units
+            case Asked():
+                self._whose[entry.request.digest] = entry.request.site
+            case Arrived():
+                site = self._sites[self._whose.pop(entry.release.request)]
+                site.arrived, site.last, site.reason = site.arrived + 1, entry.release.time, ""
+            case Absent():
+                site = self._sites[self._whose.pop(entry.request)]
+                site.refused, site.absent = site.refused + entry.refused, site.absent + (not entry.refused)
+                site.reason = entry.reason
+
+    def now(self, replay: Replay) -> list[SiteState]:
+        """The sites as they stand, in registered order."""
+        waiting = set(self._whose.values())
+        return [
+            replace(site, left=replay.left[replay.index[name]], waiting=name in waiting)
+            for name, site in self._sites.items()
+        ]
+
+
 def run_state(folder: Path) -> RunState:
     """Read a run folder: its registration, its transcript as far as it is written, and the log of a live run."""
     registration = read_registration(folder)
     entries, chain = _read(folder / TRANSCRIPT)
     replay = Replay(registration, entries)
-    turned_away = list(_refusals(folder / LOG))
+    turned_away = list(refusals(folder / LOG))
     return RunState(
         registration=registration.digest,
         status=replay.status,
@@ -70,7 +103,7 @@ def run_state(folder: Path) -> RunState:
         records=replay.tally.arrived,
         releases=sum(outcome == "arrived" for outcome in replay.history.values()),
         risk_upper=replay.trace[-1].risk_upper if replay.trace else 1.0,
-        sites=_sites(registration, replay, entries),
+        sites=SiteStates(registration, entries).now(replay),
         transcript=chain.head,
         lines=chain.lines,
         writing=is_held(folder / TRANSCRIPT),
@@ -100,29 +133,8 @@ def _read(path: Path) -> tuple[list[Entry], Chain]:
         return read_transcript(path)
 
 
-def _sites(registration: Registration, replay: Replay, entries: Iterable[Entry]) -> list[SiteState]:
-    sites = {site.name: SiteState(site.name) for site in registration.sites}
-    whose: dict[str, str] = {}
-    for entry in entries:
-        match entry:
-            case Announced():
-                sites[entry.site].announced = entry.units
-            case Asked():
-                whose[entry.request.digest] = entry.request.site
-            case Arrived():
-                site = sites[entry.release.site]
-                site.arrived, site.last, site.reason = site.arrived + 1, entry.release.time, ""
-            case Absent():
-                site = sites[whose[entry.request]]
-                site.refused, site.absent = site.refused + entry.refused, site.absent + (not entry.refused)
-                site.reason = entry.reason
-    for name, site in sites.items():
-        site.left = replay.left[replay.index[name]]
-        site.waiting = any(request.site == name for request in replay.asked.values())
-    return list(sites.values())
-
-
-def _refusals(path: Path) -> Iterable[str]:
+def refusals(path: Path) -> Iterable[str]:
+    """Who was turned away, by the log of a live run."""
     if path.exists():
         found = (REFUSED.match(line) for line in path.read_text(errors="replace").splitlines())
         yield from (match[1] for match in found if match)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
+
+from fedsrc.report.plain import count, plain
+from fedsrc.report.rows import also_rows, evidence_rows, percent_down, threshold_rows, value_words
+from fedsrc.report.view import View
 
 Body = dict[str, Any]
 
@@ -22,6 +25,82 @@ def card_text(body: Body, *, verify: str = "fedsrc verify run/", notes: tuple[st
         _foot(body, verify),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def view_text(view: View) -> str:
+    """The card of a run folder on a terminal: the same, with the evidence's line, thresholds, and where it stands."""
+    body = view["certificate"]
+    late = ", EXPIRED" if view["check"]["expired"] else ""
+    status = f"Status: {body['status']}{late}  (target risk {body['target_risk']:g}): {view['meaning']}"
+    parts = [
+        [body["statement"], "", status, *_state(view)],
+        _rounds(view),
+        _thresholds(view),
+        _sites(body),
+        *([_progress(view)] if body["status"] == "OPEN" else []),
+        _privacy(body),
+        _also(body),
+        ["Assumptions", *(f"  [{each['how']}] {each['what']}" for each in body["assumptions"])],
+        ["What this does not say", *(f"  - {line}" for line in body["does_not_say"])],
+        _foot(body, plain(view["verify"])),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def _state(view: View) -> list[str]:
+    lines = []
+    if view["monitor"]:
+        lines.append(f"Monitor: {view['monitor']['state']}  {plain(view['monitor']['words'])}".rstrip())
+    if view["certificate"]["status"] != "OPEN":
+        lines.append(f"{'Certificate' if view['check']['certificate'] else 'No certificate'}: {view['check']['words']}")
+    if view["outlook"]:
+        lines.append(f"Estimate: {view['outlook']['words']}")
+    return lines
+
+
+def _rounds(view: View) -> list[str]:
+    found, evidence, unit = evidence_rows(view), view["evidence"], view["certificate"]["privacy"]["unit"]
+    if not found.rows:
+        return ["Evidence: no round has closed yet"]
+    wealth = evidence["measure"] == "log-wealth"
+    what = "wealth of the bets, reached at" if wealth else "bound on the contrast, reached at"
+    head = f"Evidence by round at score >= {evidence['threshold']!r} ({what} {value_words(evidence, evidence['line'])})"
+    lines = [
+        f"  round {row['round']:>3}  {row['records']:>8,} {unit}s  {row['shown']:>8}"
+        f"  {'reached' if row['reached'] else 'not reached':<11}  {row['risk']}"
+        for row in found.rows
+    ]
+    return [head, *lines, *([f"  {found.left_out}"] if found.left_out else [])]
+
+
+def _thresholds(view: View) -> list[str]:
+    found = threshold_rows(view)
+    if not found.rows:
+        return []
+    mark = {True: "CERTIFIED", False: ""}
+    lines = [
+        f"  {row['threshold']:>8.4g}  {row['contrast_upper']:>+8.3f}  {percent_down(row['acceptance_lower']):>10}"
+        f"  {mark[row['chosen']] or ('passes' if row['certified'] else '')}".rstrip()
+        for row in found.rows
+    ]
+    head = "Thresholds: contrast at most, acceptance at least (passes: contrast <= 0 is shown with enough acceptance)"
+    return [head, *lines, *([f"  {found.left_out}"] if found.left_out else [])]
+
+
+def _progress(view: View) -> list[str]:
+    now = view["progress"]
+    at = f"; round {now['open_round']} is open, {now['answered']} answered, {now['waiting']} waiting"
+    lines = [
+        f"Rounds: {now['rounds']} closed of at most {now['most_rounds']}{at if now['open_round'] else ''}",
+        f"  {now['absent']} absent, {now['refused']} refused, {count(now['not_there'], 'site')} not there yet,"
+        f" {now['left']:,} left at the sites",
+    ]
+    if now["turned_away"]:
+        lines += [
+            f"  turned away {count(now['turned_away'], 'time')}, lately",
+            *(f"    {plain(x)}" for x in now["latest"]),
+        ]
+    return lines
 
 
 def _evidence(body: Body) -> list[str]:
@@ -44,16 +123,12 @@ def _bound(row: Body) -> str:
     return "no bound yet" if row["risk_upper"] >= 1 else f"risk at most {row['risk_upper']:.3g}"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def _sites(body: Body) -> list[str]:
     mixture = (
         "mixture as calibrated" if body["mixture"] == "as calibrated" else f"declared weights, eta {body['eta']:.4g}"
     )
     unit = body["privacy"]["unit"]
-    used = f"{body['records']:,} in {_count(body['rounds'], 'round')}, {_count(body['releases'], 'release')}"
+    used = f"{body['records']:,} in {count(body['rounds'], 'round')}, {count(body['releases'], 'release')}"
     lines = [f"{unit.capitalize()}s: {used} ({mixture})"]
     for site in body["sites"][:20]:
         weight = "" if site["weight"] is None else f", deployment weight {site['weight']:g}"
@@ -80,15 +155,10 @@ def _privacy(body: Body) -> list[str]:
 
 
 def _also(body: Body) -> list[str]:
-    rows = body["also_certified"]
-    if not rows:
-        return []
-    shown = [row for row in rows if row["target_risk"] != body["target_risk"]]
-    picked = {round(row["target_risk"], 2): row for row in shown if round(row["target_risk"] * 100) % 5 == 0}
     lines = [
         f"  risk at most {row['target_risk']:g}: score >= {row['threshold']!r}, acceptance at least"
-        f" {math.floor(1000 * row['acceptance_lower']) / 10}%"
-        for row in picked.values()
+        f" {percent_down(row['acceptance_lower'])}"
+        for row in also_rows(body)
     ]
     head = "Also shown by the same evidence (the risk bound holds for every target at once)"
     return [head, *lines] if lines else []

@@ -1,0 +1,84 @@
+"""`fedsrc view`: a run's card on the terminal, as a page, as Markdown or as JSON; or live while the run is on."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+import fedsrc
+from fedsrc.cli_common import FilePath, FolderPath, say
+from fedsrc.errors import FedsrcError
+from fedsrc.files import write_whole
+from fedsrc.report import charts
+from fedsrc.report.card import view_text
+from fedsrc.report.markdown import card_markdown
+from fedsrc.report.view import View, view_json, view_run
+
+KINDS = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json"}
+
+
+@click.command("view")
+@click.argument("folder", type=FolderPath)
+@click.option(
+    "-o", "--output", "target", type=FilePath, help="Write the card to this file; its ending says the format."
+)
+@click.option("--format", "kind", type=click.Choice(["text", "html", "markdown", "json"]), help="[default: text]")
+@click.option("--trust", multiple=True, help="Public key that must have signed; repeatable.")
+@click.option("--live", is_flag=True, help="Serve the page while the run is on; it keeps itself fresh.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address of the live page.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0: a free one.")
+def view_command(
+    folder: Path, target: Path | None, kind: str | None, trust: tuple[str, ...], live: bool, host: str, port: int
+) -> None:
+    """The card of a run: what it says, on what evidence, and what it does not say. Changes nothing in the run."""
+    if live:
+        if target is not None or kind is not None or trust:
+            raise FedsrcError("--live serves a page; leave -o, --format and --trust out")
+        serve(folder, host, port)
+        return
+    chosen = kind or (KINDS.get(target.suffix.lower(), "text") if target else "text")
+    found = view_run(folder, trusted=trust, version=fedsrc.__version__)
+    if chosen == "html" and not charts.can_draw():
+        say("charts need matplotlib, so their tables are shown; hint: pip install 'fedsrc[plots]'")
+    text = FORMS[chosen](found)
+    if target is None:
+        click.echo(text)
+    else:
+        write_whole(target, text.encode() + b"\n")
+        say(f"Wrote {target}: {found['status']}")
+    sys.exit(0 if found["status"] == "CERTIFIED" else 1)
+
+
+def _page(view: View) -> str:
+    from fedsrc.report.html import page
+
+    return page(view)
+
+
+FORMS: dict[str, Callable[[View], str]] = {
+    "text": view_text,
+    "html": _page,
+    "markdown": card_markdown,
+    "json": view_json,
+}
+
+
+def serve(folder: Path, host: str, port: int) -> None:
+    """Serve the live page until interrupted."""
+    from fedsrc.report.live import serving
+
+    if not folder.is_dir():
+        raise FedsrcError("there is no such run folder", where=str(folder))
+    with serving(folder, host, port, version=fedsrc.__version__) as server:
+        if not server.loopback:
+            say("warning: other machines can read this page; it has no password and no encryption")
+        over = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: over.set())
+        click.echo(f"Live page: {server.url}  (read-only; Ctrl-C ends it)")
+        over.wait()

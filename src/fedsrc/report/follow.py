@@ -1,0 +1,118 @@
+"""A run folder read as it grows: each look reads only what is new, and nothing in the folder is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedsrc.certificate import CERTIFICATE, REGISTRATION, TRANSCRIPT, read_registration
+from fedsrc.certify import Bounds, report, sample
+from fedsrc.errors import FedsrcError
+from fedsrc.federation.log import LOG
+from fedsrc.federation.status import SiteStates, refusals
+from fedsrc.maths.boundaries import Floats
+from fedsrc.registration import Betting, Registration
+from fedsrc.replay import Replay
+from fedsrc.transcript import Chain, Closed
+
+Stamp = tuple[int, int, int]
+Stamps = tuple[Stamp | None, ...]
+FILES = (TRANSCRIPT, REGISTRATION, CERTIFICATE, LOG)
+
+
+@dataclass(frozen=True)
+class Round:
+    """The evidence after a round, per threshold: log-wealth of the bets at the target, or the contrast's bound."""
+
+    round: int
+    records: int
+    value: Floats
+    risk_upper: float
+
+
+class Follower:
+    """A run: its registration, and its transcript replayed as far as it is written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.registration: Registration = read_registration(folder)
+        self.turned_away: list[str] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self.replay = Replay(self.registration)
+        self.sites = SiteStates(self.registration)
+        self.chain = Chain()
+        self.rounds: list[Round] = []
+        self.bounds: Bounds | None = None
+        self._stamps: Stamps = ()
+
+    def update(self) -> bool:
+        """Read what is new; whether anything was. A last line that is still being written waits for the next time."""
+        now = stamps(self.folder)
+        if now == self._stamps:
+            return False
+        if self._replaced(now[0]):
+            self._begin()
+        for line in self._new_lines():
+            entry, chain = self.chain.read(line, str(self.folder / TRANSCRIPT))
+            self.replay.step(entry)
+            self.sites.step(entry)
+            self.chain = chain
+            if isinstance(entry, Closed):
+                self._look()
+        self.turned_away = list(refusals(self.folder / LOG))
+        self._stamps = now
+        return True
+
+    def _replaced(self, now: Stamp | None) -> bool:
+        before = self._stamps[0] if self._stamps else None
+        if before is None or now is None:
+            return self.chain.lines > 0
+        return now[0] != before[0] or now[1] < self.chain.size
+
+    def _new_lines(self) -> Iterator[bytes]:
+        path = self.folder / TRANSCRIPT
+        if not path.exists():
+            return
+        try:
+            with path.open("rb") as file:
+                file.seek(self.chain.size)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        return
+                    yield line[:-1]
+        except OSError as error:
+            raise FedsrcError(error.strerror or str(error), where=str(path)) from error
+
+    def _look(self) -> None:
+        replay = self.replay
+        if replay.look is None or not replay.trace:
+            return
+        self.bounds = report(self.registration, sample(self.registration, replay.tally), replay.look)
+        value = self.bounds.contrast_upper if self.bounds.log_wealth is None else self.bounds.log_wealth
+        last = replay.trace[-1]
+        self.rounds.append(Round(last.round, last.records, value, last.risk_upper))
+
+    @property
+    def lines(self) -> Floats:
+        """Per threshold, what the evidence must reach: log 1/(alpha_d w_j) for bets, zero from above for contrasts."""
+        method = self.registration.certificate
+        weights = np.asarray(self.registration.thresholds.weights)
+        return -np.log(method.risk_budget * weights) if isinstance(method, Betting) else np.zeros_like(weights)
+
+
+def stamps(folder: Path) -> Stamps:
+    """What changes when anything in a run folder does."""
+    return tuple(_stamp(folder / name) for name in FILES)
+
+
+def _stamp(path: Path) -> Stamp | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,100 @@
+"""The card as one HTML page that loads nothing: server-rendered, no script unless it is live, every value escaped."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import lru_cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from fedsrc.report import charts, rows
+from fedsrc.report.plain import count, plain
+from fedsrc.report.view import View
+
+
+def page(view: View | None, *, live: bool = False, problem: str = "") -> str:
+    """The whole page. Live, it has the script that keeps it fresh; `problem` is shown in place of a card."""
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            **_values(view, problem),
+            live=live,
+            policy=policy(live=live),
+            css=_asset("card.css"),
+            script=_asset("live.js"),
+        )
+    )
+
+
+def fragment(view: View | None, *, problem: str = "") -> str:
+    """What the live page swaps in: the page's parts alone."""
+    return _environment().get_template("card.html").render(**_values(view, problem), live=True)
+
+
+def policy(*, live: bool, header: bool = False) -> str:
+    """The content security policy: nothing from outside, and of inline code exactly ours, by digest."""
+    parts = ["default-src 'none'", f"style-src {_digest('card.css')}", "img-src data:", "base-uri 'none'",
+             "form-action 'none'"]  # fmt: skip
+    if live:
+        parts += [f"script-src {_digest('live.js')}", "connect-src 'self'"]
+    if header:
+        parts.append("frame-ancestors 'none'")
+    return "; ".join(parts)
+
+
+def news(view: View | None, problem: str = "") -> str:
+    """One line for whoever watches or listens: it changes when a round closes or the status does."""
+    if view is None:
+        return problem
+    body, progress, evidence = view["certificate"], view["progress"], view["evidence"]
+    unit = body["privacy"]["unit"]
+    line = f"{view['status']}: round {progress['rounds']} of at most {progress['most_rounds']} closed,"
+    line += f" {count(body['records'], unit)} used."
+    if evidence["rounds"] and evidence["measure"] == "log-wealth":
+        last = evidence["rounds"][-1]["value"]
+        line += f" Wealth {rows.wealth_words(last)}; the line is {rows.wealth_words(evidence['line'])}."
+    return line
+
+
+def _values(view: View | None, problem: str) -> dict[str, Any]:
+    values: dict[str, Any] = {"view": view, "problem": problem, "news": news(view, problem), "drawn": charts.can_draw()}
+    if view is not None:
+        values |= {
+            "body": view["certificate"], "unit": view["certificate"]["privacy"]["unit"],
+            "evidence": rows.evidence_rows(view), "thresholds": rows.threshold_rows(view),
+            "sites": rows.site_rows(view), "also": rows.also_rows(view["certificate"]),
+            "evidence_chart": Markup(charts.evidence_chart(view) if charts.can_draw() else ""),  # noqa: S704
+            "threshold_chart": Markup(charts.threshold_chart(view) if charts.can_draw() else ""),  # noqa: S704
+        }  # fmt: skip
+    return values
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("fedsrc.report"), autoescape=True, undefined=StrictUndefined, finalize=_shown,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    made.filters |= {"percent_down": rows.percent_down, "repr": repr, "wealth": rows.wealth_words}
+    made.globals |= {"count": count, "value_words": rows.value_words}
+    return made
+
+
+def _shown(value: Any) -> Any:
+    """Whatever a template prints goes through here before it is escaped."""
+    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+@lru_cache(maxsize=4)
+def _asset(name: str) -> Markup:
+    environment = _environment()
+    assert environment.loader is not None
+    return Markup(environment.loader.get_source(environment, name)[0])  # noqa: S704 (our own file)
+
+
+def _digest(name: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(_asset(name).encode()).digest()).decode()}'"

@@ -1,0 +1,233 @@
+"""The live page: the card of a run that is on, read-only, to browsers on this machine unless told otherwise.
+
+One thread reads the run and renders it when it has changed; requests are answered from what it made last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import ipaddress
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from fedsrc.errors import FedsrcError
+from fedsrc.forecast import Forecast
+from fedsrc.report.follow import Follower, Stamps, stamps
+from fedsrc.report.html import fragment, page, policy
+from fedsrc.report.view import View, build_view, estimate, view_json
+
+HEADERS = {
+    "Content-Security-Policy": policy(live=True, header=True),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+EVERY = 0.5  # seconds between looks at the folder
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is served: made once per change, whoever asks."""
+
+    tag: str
+    page: bytes
+    card: bytes
+    state: bytes
+
+
+class Watch:
+    """Reads a run folder and keeps the latest page of it."""
+
+    def __init__(self, folder: Path, *, version: str = "") -> None:
+        self.folder, self.version = folder, version
+        self.run: Follower | None = None
+        self.outlook: Forecast | None = None
+        self._estimates = ThreadPoolExecutor(1, thread_name_prefix="estimate")
+        self._estimate: Future[Forecast | None] | None = None
+        self._estimated = -1  # rounds
+        self._refused: Stamps | None = None
+        self.shown = _render(None, "reading the run")
+
+    def look(self) -> None:
+        """Read what is new and make the page anew if anything changed. A run that is refused shows why, and no card."""
+        now = stamps(self.folder)
+        if self._refused == now:
+            return
+        try:
+            self._follow()
+            self._refused = None
+        except Exception as error:
+            self.run, self._refused = None, now  # once the folder changes, it is read again from its beginning
+            words = str(error) if isinstance(error, FedsrcError) else f"the page failed: {type(error).__name__}"
+            self.shown = _render(None, words)
+
+    def _follow(self) -> None:
+        run = self.run or Follower(self.folder)
+        changed = run.update() or self.run is None
+        self.run = run
+        if self._has_estimate(run) or changed:
+            self.shown = _render(build_view(run, outlook=self.outlook, version=self.version), "")
+
+    def _has_estimate(self, run: Follower) -> bool:
+        """Whether a new estimate is there. They take long, so they are made beside, one at a time."""
+        done = self._estimate if self._estimate is not None and self._estimate.done() else None
+        if done is not None:
+            self._estimate, self.outlook = None, done.result()
+        if self._estimate is None and run.replay.rounds != self._estimated:
+            self._estimated = run.replay.rounds
+            snapshot = copy.copy(run)
+            snapshot.replay = copy.copy(run.replay)
+            self._estimate = self._estimates.submit(estimate, snapshot)
+        return done is not None
+
+    def close(self) -> None:
+        self._estimates.shutdown(wait=False, cancel_futures=True)
+
+
+def _render(view: View | None, problem: str) -> Shown:
+    card = fragment(view, problem=problem).encode()
+    state = "null" if view is None else view_json(view)
+    return Shown(
+        f'"{hashlib.sha256(card).hexdigest()[:32]}"',
+        page(view, live=True, problem=problem).encode(),
+        card,
+        state.encode(),
+    )
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers GET and HEAD for three addresses, to callers that named this server by its own name."""
+
+    server: Server
+    server_version, sys_version, timeout = "fedsrc", "", 10
+
+    def do_GET(self) -> None:
+        shown = self.server.watch.shown
+        found = {
+            "/": (shown.page, "text/html; charset=utf-8"),
+            "/card": (shown.card, "text/html; charset=utf-8"),
+            "/state.json": (shown.state, "application/json"),
+        }.get(self.path.partition("?")[0])
+        if not names_us(self.headers.get("Host", ""), self.server.names, loopback=self.server.loopback):
+            self.send_error(421, "this page is not served under that name")
+        elif found is None:
+            self.send_error(404)
+        elif self.headers.get("If-None-Match") == shown.tag and self.path == "/card":
+            self._answer(304, b"", None, shown.tag)
+        else:
+            self._answer(200, *found, shown.tag)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def _answer(self, code: int, data: bytes, kind: str | None, tag: str | None = None) -> None:
+        self.send_response(code)
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        if tag is not None:
+            self.send_header("ETag", tag)
+        if code == 405:
+            self.send_header("Allow", "GET, HEAD")
+        if kind is not None:
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
+        """Plain words, with the same headers as everything else; nothing of the request is repeated."""
+        if code == 501:  # a method that is not here
+            code, message = 405, "this page is read-only"
+        words = message if code in (405, 421) else "not here"
+        self._answer(code, f"{words}\n".encode(), "text/plain; charset=utf-8")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are not logged."""
+
+
+class Server(ThreadingHTTPServer):
+    """The live page's server."""
+
+    daemon_threads = True
+
+    def __init__(self, watch: Watch, host: str, port: int) -> None:
+        self.watch = watch
+        self.loopback = is_loopback(host)
+        self.names = {"localhost", host.lower(), socket.gethostname().lower()}
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            super().__init__((host, port), Handler)
+        except OSError as error:
+            what = f"cannot listen on {host} port {port}: {error.strerror or error}"
+            raise FedsrcError(what, hint="--port 0 picks a free one") from error
+
+    @property
+    def url(self) -> str:
+        host, port = self.server_address[:2]
+        shown = str(host)
+        return f"http://[{shown}]:{port}/" if ":" in shown else f"http://{shown}:{port}/"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that went away is no event."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach that address."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host.lower() == "localhost"
+
+
+def names_us(header: str, names: set[str], *, loopback: bool) -> bool:
+    """Whether a Host header is an address or our own name; on loopback, a loopback one.
+
+    A page of another site that had its own name point here is turned away.
+    """
+    host = header.rpartition(":")[0] if header.rpartition(":")[2].isdecimal() else header
+    bare = host.removeprefix("[").removesuffix("]").lower()
+    try:
+        address = ipaddress.ip_address(bare)
+    except ValueError:
+        return bare in (names if not loopback else {"localhost"})
+    return address.is_loopback or not loopback
+
+
+@contextlib.contextmanager
+def serving(folder: Path, host: str, port: int, *, version: str = "", every: float = EVERY) -> Iterator[Server]:
+    """Serve a run's page until the block ends."""
+    watch = Watch(folder, version=version)
+    server = Server(watch, host, port)
+    over = threading.Event()
+    threads = [
+        threading.Thread(target=_repeat, args=(watch.look, over, every), daemon=True),
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True),
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield server
+    finally:
+        over.set()
+        server.shutdown()
+        server.server_close()
+        for thread in threads:
+            thread.join()
+        watch.close()
+
+
+def _repeat(what: Callable[[], None], over: threading.Event, every: float) -> None:
+    what()
+    while not over.wait(every):
+        what()

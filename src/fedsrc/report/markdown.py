@@ -1,0 +1,145 @@
+"""The card as Markdown, for a ticket or a repository. Text from outside is written so that no Markdown can be in it."""
+
+from __future__ import annotations
+
+import re
+
+from fedsrc.report.plain import count, plain
+from fedsrc.report.rows import (
+    also_rows,
+    evidence_rows,
+    percent_down,
+    site_rows,
+    threshold_rows,
+    value_words,
+)
+from fedsrc.report.view import View
+
+SPECIAL = re.compile(r"(?<![a-zA-Z0-9])-|-(?![a-zA-Z0-9])|[!-,./:-@\[-`{-~]")
+
+
+def card_markdown(view: View) -> str:
+    """The whole card."""
+    body = view["certificate"]
+    unit = body["privacy"]["unit"]
+    late = ", EXPIRED" if view["check"]["expired"] else ""
+    parts = [
+        [f"# {body['statement']}"],
+        [f"**{body['status']}{late}** (target risk {body['target_risk']:g}): {view['meaning']}."],
+        *_notes(view),
+        *_evidence(view, unit),
+        *_thresholds(view),
+        _sites(view, unit),
+        *_also(body),
+        ["## Assumptions", "", *(f"- *{each['how']}*: {each['what']}" for each in body["assumptions"])],
+        ["## What this does not say", "", *(f"- {line}" for line in body["does_not_say"])],
+        _registered(body),
+        _check(view),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def inert(text: str) -> str:
+    """Text from outside: every mark that Markdown could read is written as a character reference."""
+    return SPECIAL.sub(lambda found: f"&#{ord(found[0])};", plain(text))
+
+
+def _table(names: list[str], rows: list[list[str]]) -> list[str]:
+    lines = [names, ["---"] * len(names), *rows]
+    return [f"| {' | '.join(cells)} |" for cells in lines]
+
+
+def _notes(view: View) -> list[list[str]]:
+    notes = []
+    if view["monitor"]:
+        notes.append([f"**Monitor: {view['monitor']['state']}** {inert(view['monitor']['words'])}"])
+    if view["certificate"]["status"] != "OPEN":
+        notes.append(
+            [f"{'Certificate' if view['check']['certificate'] else 'No certificate'}: {view['check']['words']}."]
+        )
+    if view["outlook"]:
+        notes.append([f"Estimate: {view['outlook']['words']}."])
+    if view["certificate"]["status"] == "OPEN":
+        now = view["progress"]
+        notes.append([f"Round {now['rounds']} of at most {now['most_rounds']} closed; {now['waiting']} requests wait."])
+    return notes
+
+
+def _evidence(view: View, unit: str) -> list[list[str]]:
+    found = evidence_rows(view)
+    if not found.rows:
+        return [["## Evidence by round", "", "No round has closed yet."]]
+    evidence = view["evidence"]
+    what = "wealth" if evidence["measure"] == "log-wealth" else "contrast"
+    line = value_words(evidence, evidence["line"])
+    rows = [
+        [str(row["round"]), f"{row['records']:,}", f"{row['shown']} ({'reached' if row['reached'] else 'not reached'})",
+         row["risk"]]
+        for row in found.rows
+    ]  # fmt: skip
+    names = ["round", f"{unit}s", f"{what}, line {line}", "smallest risk bound"]
+    head = ["## Evidence by round", "", f"At the threshold {evidence['threshold']!r}.", ""]
+    return [[*head, *_table(names, rows), *(["", found.left_out] if found.left_out else [])]]
+
+
+def _thresholds(view: View) -> list[list[str]]:
+    found = threshold_rows(view)
+    if not found.rows:
+        return []
+    rows = [
+        [repr(row["threshold"]), f"{row['contrast_upper']:+.3f}", percent_down(row["acceptance_lower"]),
+         "**CERTIFIED**" if row["chosen"] else "passes" if row["certified"] else ""]
+        for row in found.rows
+    ]  # fmt: skip
+    names = ["threshold", "contrast at most", "acceptance at least", "result"]
+    head = ["## Contrast and acceptance per threshold", ""]
+    return [[*head, *_table(names, rows), *(["", found.left_out] if found.left_out else [])]]
+
+
+def _sites(view: View, unit: str) -> list[str]:
+    body, privacy, found = view["certificate"], view["certificate"]["privacy"], site_rows(view)
+    used = f"{count(body['records'], unit)} in {count(body['rounds'], 'round')}, {count(body['releases'], 'release')}."
+    loss = f"epsilon {privacy['epsilon']:g}, delta {privacy['delta']:g} (smaller is more private)"
+    if privacy["mechanism"] == "none":
+        loss = "epsilon infinite: no privacy"
+    names = ["site", "used", "share", "asked for", "left", "absent", "refused"]
+    rows = [
+        [inert(row["name"]), f"{row['records']:,}", f"{100 * row['share']:.1f}%", f"{row['asked']:,}"]
+        + [f"{row[name]:,}" for name in names[4:]]
+        for row in found.rows
+    ]
+    head = [f"## {unit.capitalize()}s and privacy per site", "", f"{used} Every {unit} asked for has {loss}.", ""]
+    return [*head, *_table(names, rows), *(["", found.left_out] if found.left_out else [])]
+
+
+def _also(body: View) -> list[list[str]]:
+    rows = [
+        [f"{r['target_risk']:g}", repr(r["threshold"]), percent_down(r["acceptance_lower"])] for r in also_rows(body)
+    ]
+    if not rows:
+        return []
+    head = ["## What else would have been certified", "", "The risk bound holds for every target at once.", ""]
+    return [[*head, *_table(["risk at most", "score at least", "acceptance at least"], rows)]]
+
+
+def _registered(body: View) -> list[str]:
+    claim = body["claim"]
+    return [
+        "## What was registered", "",
+        f"- Score: {inert(claim['score'])}", f"- Loss: {inert(claim['loss'])}",
+        f"- Population: {inert(claim['population'])}",
+        f"- Method: {body['method']}, failure probability {body['failure_probability']:g}",
+    ]  # fmt: skip
+
+
+def _check(view: View) -> list[str]:
+    body = view["certificate"]
+    return [
+        "## Check it yourself", "",
+        f"- Last calibration {body['calibrated'] or 'none'}; expires {body['expires'] or 'never'}",
+        f"- Registration {body['registration']}",
+        f"- Transcript {body['transcript']} ({count(body['transcript_lines'], 'line')})",
+        *([f"- Signed by {view['check']['key']}"] if view["check"]["key"] else []),
+        *([f"- fedsrc {view['fedsrc']}"] if view["fedsrc"] else []),
+        "", f"    {plain(view['verify'])}",
+    ]  # fmt: skip

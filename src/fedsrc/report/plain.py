@@ -1,0 +1,17 @@
+"""Text from outside, made fit to be shown: nothing in it can steer a terminal, a page or the reader's eye."""
+
+from __future__ import annotations
+
+LONGEST = 600
+
+
+def plain(text: str) -> str:
+    """The text on one line, with control and direction characters written out, cut where it is very long."""
+    cut = text[:LONGEST]
+    shown = "".join(letter if letter.isprintable() else f"\\u{{{ord(letter):x}}}" for letter in cut)
+    return shown if len(text) <= LONGEST else f"{shown}... ({len(text) - LONGEST:,} more characters)"
+
+
+def count(number: int, noun: str) -> str:
+    """1 round, 2 rounds."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

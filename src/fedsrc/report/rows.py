@@ -1,0 +1,102 @@
+"""Which rows of a view are shown, and their numbers in words: a card stays short however long the run was."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from fedsrc.report.plain import count
+from fedsrc.report.view import View
+
+ROUNDS, THRESHOLDS, SITES, TARGETS = 24, 41, 50, 20
+Row = dict[str, Any]
+T = TypeVar("T")
+
+
+class Folded(NamedTuple):
+    """Rows to show, and what was left out, in words ("" when nothing was)."""
+
+    rows: list[Row]
+    left_out: str
+
+
+def evidence_rows(view: View) -> Folded:
+    """Rounds: the first few and the latest."""
+    evidence = view["evidence"]
+    rows = [{**row, "shown": value_words(evidence, row["value"]), "reached": reached(evidence, row["value"])}
+            for row in ends(evidence["rounds"], ROUNDS)]  # fmt: skip
+    for row in rows:
+        row["risk"] = "no bound yet" if row["risk_upper"] >= 1 else f"risk at most {row['risk_upper']:.3g}"
+    return Folded(rows, left_out(len(evidence["rounds"]) - len(rows), "round"))
+
+
+def reached(evidence: View, value: float) -> bool:
+    """Whether a value is on the good side of the line."""
+    return bool(value >= evidence["line"] if evidence["measure"] == "log-wealth" else value <= evidence["line"])
+
+
+def value_words(evidence: View, value: float) -> str:
+    """A wealth or a contrast in few digits."""
+    return wealth_words(value) if evidence["measure"] == "log-wealth" else f"{value:+.3f}"
+
+
+def wealth_words(log_wealth: float) -> str:
+    """exp(log-wealth), in digits that a person reads."""
+    power = log_wealth / math.log(10)
+    if not -3 <= power < 6:
+        return f"10^{power:.0f}"
+    wealth = math.exp(log_wealth)
+    return f"{wealth:,.0f}" if wealth >= 100 else f"{wealth:.2g}"
+
+
+def threshold_rows(view: View) -> Folded:
+    """Thresholds: all, or those around the one whose evidence is shown."""
+    body = view["certificate"]
+    rows = [{**row, "chosen": row["threshold"] == body["threshold"]} for row in body["thresholds"]]
+    if len(rows) > THRESHOLDS:
+        place = next((i for i, row in enumerate(rows) if row["threshold"] == view["evidence"]["threshold"]), 0)
+        start = min(max(0, place - THRESHOLDS // 2), len(rows) - THRESHOLDS)
+        return Folded(rows[start : start + THRESHOLDS], left_out(len(rows) - THRESHOLDS, "threshold"))
+    return Folded(rows, "")
+
+
+def site_rows(view: View) -> Folded:
+    """Sites in registered order; of very many, those with trouble come first."""
+    rows = view["sites"]
+    if len(rows) <= SITES:
+        return Folded(list(rows), "")
+    ordered = sorted(rows, key=lambda row: not (row["absent"] or row["refused"] or row["announced"] is None))
+    rest = ordered[SITES:]
+    used = sum(row["records"] for row in rest)
+    return Folded(
+        ordered[:SITES], f"{left_out(len(rest), 'site')} with {used:,} {view['certificate']['privacy']['unit']}s"
+    )
+
+
+def also_rows(body: View) -> list[Row]:
+    """Other targets that the same evidence shows: multiples of 0.05."""
+    shown = [row for row in body["also_certified"] if row["target_risk"] != body["target_risk"]]
+    picked = {round(row["target_risk"], 2): row for row in shown if round(row["target_risk"] * 100) % 5 == 0}
+    return list(picked.values())[:TARGETS]
+
+
+def percent_down(share: float) -> str:
+    """A share as a percentage, rounded down to one decimal."""
+    return f"{math.floor(1000 * share) / 10}%"
+
+
+def left_out(number: int, noun: str) -> str:
+    """How many rows are not shown."""
+    return f"and {count(number, f'more {noun}')}" if number else ""
+
+
+def ends(values: Sequence[T], most: int) -> list[T]:
+    """The first three and the latest of a long list."""
+    return list(values) if len(values) <= most else [*values[:3], *values[3 - most :]]
+
+
+def thinned(values: Sequence[T], most: int) -> list[T]:
+    """At most so many of a long list, evenly, with its last."""
+    step = max(1, math.ceil(len(values) / most))
+    return [*values[:-1:step], values[-1]] if values else []

@@ -1,0 +1,190 @@
+"""What a card shows, as one plain dictionary with a version: every other form of the card is made from it."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from fedsrc.canonical import canonical_bytes
+from fedsrc.certificate import CERTIFICATE, MAX_BYTES, TRANSCRIPT, check_certificate, issue, parse_certificate
+from fedsrc.files import read_text
+from fedsrc.forecast import Forecast, after_abstention
+from fedsrc.report.follow import Follower
+
+FORMAT = 1
+LATEST = 5  # who was turned away
+View = dict[str, Any]
+
+
+class Monitor(NamedTuple):
+    """What a monitor of the traffic says of the certificate since it was issued."""
+
+    state: Literal["certified", "still supported", "alarm"]
+    words: str = ""
+
+
+MEANING = {
+    "CERTIFIED": "the evidence reached its line; the sentence stands on the assumptions below",
+    "OPEN": "still collecting; nothing is certified yet",
+    "ABSTAIN": "the run has ended and the evidence did not reach its line; no threshold is certified",
+}
+
+
+def view_run(folder: Path, *, trusted: tuple[str, ...] = (), monitor: Monitor | None = None, version: str = "") -> View:
+    """The view of a run folder, open or ended. A certificate that does not verify is an error."""
+    run = Follower(folder)
+    run.update()
+    return build_view(run, trusted=trusted, outlook=estimate(run), monitor=monitor, version=version)
+
+
+def estimate(run: Follower) -> Forecast | None:
+    """What the target should take in all at the rates seen; None once it is certified, or before anything came."""
+    return None if run.replay.choice is not None else after_abstention(run.replay)
+
+
+def build_view(
+    run: Follower,
+    *,
+    trusted: tuple[str, ...] = (),
+    outlook: Forecast | None = None,
+    monitor: Monitor | None = None,
+    version: str = "",
+    now: datetime | None = None,
+) -> View:
+    """The view of a run as far as it was read."""
+    body = issue(run.registration, run.replay, run.chain)
+    check = _check(run, body, trusted, now or datetime.now(UTC))
+    return {
+        "format": FORMAT,
+        "fedsrc": version,
+        "folder": str(run.folder),
+        "status": body["status"],
+        "meaning": _meaning(body, check),
+        "check": check,
+        "certificate": body,
+        "evidence": _evidence(run, body),
+        "progress": _progress(run),
+        "sites": _sites(run, body),
+        "outlook": None if outlook is None or body["status"] == "CERTIFIED" else _outlook(outlook, body),
+        "monitor": None if monitor is None else monitor._asdict(),
+        "verify": f"fedsrc verify {shlex.quote(str(run.folder))}",
+    }
+
+
+def view_json(view: View) -> str:
+    """The view as JSON; ASCII only, so that it is inert on a terminal."""
+    return json.dumps(json.loads(canonical_bytes(view)), indent=1)
+
+
+def _check(run: Follower, body: View, trusted: tuple[str, ...], now: datetime) -> View:
+    """The certificate in the folder against what follows from the transcript; any difference is an error."""
+    path = run.folder / CERTIFICATE
+    if not path.exists():
+        words = "there is no certificate yet" if body["status"] == "OPEN" else "the certificate is not yet written"
+        return {"certificate": False, "key": None, "trusted": False, "expired": False, "words": words}
+    text = read_text(path, MAX_BYTES)
+    check_certificate(text, body, run.registration.server_key, trusted, where=str(path))
+    key = parse_certificate(text, str(path))["key"]
+    words = "recomputed from registration and transcript, and its signature fits"
+    words += "; the key is one you trust" if trusted else "; its key was not compared with one you trust"
+    late = bool(body["expires"]) and now > datetime.fromisoformat(body["expires"])
+    return {"certificate": True, "key": key, "trusted": bool(trusted), "expired": late, "words": words}
+
+
+def _meaning(body: View, check: View) -> str:
+    if check["expired"]:
+        return f"expired on {body['expires']}; the sentence no longer stands"
+    return MEANING[body["status"]]
+
+
+def _evidence(run: Follower, body: View) -> View:
+    """Round by round, the evidence of one threshold against its line: the certified one, or the closest so far."""
+    wealth = run.bounds is not None and run.bounds.log_wealth is not None
+    shown = _shown(run)
+    return {
+        "measure": "log-wealth" if wealth or body["method"] == "betting" else "contrast",
+        "threshold": None if shown is None else run.registration.thresholds.values[shown],
+        "line": None if shown is None else round(float(run.lines[shown]), 9),
+        "rounds": [
+            {
+                "round": each.round,
+                "records": each.records,
+                "value": round(float(each.value[shown or 0]), 9),
+                "risk_upper": each.risk_upper,
+            }
+            for each in run.rounds
+        ],
+    }
+
+
+def _shown(run: Follower) -> int | None:
+    if not run.rounds or run.bounds is None:
+        return None
+    if run.replay.choice is not None:
+        return run.replay.choice
+    value, lines = run.rounds[-1].value, run.lines
+    ahead = -value if run.bounds.log_wealth is None else value - lines
+    enough = run.bounds.acceptance_lower >= run.registration.claim.min_acceptance
+    return int(np.argmax(np.where(enough, ahead, -np.inf) if enough.any() else ahead))
+
+
+def _progress(run: Follower) -> View:
+    replay = run.replay
+    changed = _changed(run.folder / TRANSCRIPT)
+    return {
+        "rounds": replay.rounds,
+        "most_rounds": run.registration.schedule.rounds,
+        "open_round": replay.rounds + 1 if replay.in_round else None,
+        "waiting": len(replay.asked) + len(replay.due),
+        "answered": len(replay.answered),
+        "left": sum(replay.left),
+        "absent": replay.absent,
+        "refused": replay.refused,
+        "not_there": len(run.registration.sites) - len(replay.announced),
+        "turned_away": len(run.turned_away),
+        "latest": list(dict.fromkeys(reversed(run.turned_away)))[:LATEST],
+        "changed": changed,
+    }
+
+
+def _changed(path: Path) -> str | None:
+    """When the transcript last grew, by this machine's clock."""
+    try:
+        moment = path.stat().st_mtime
+    except OSError:
+        return None
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _sites(run: Follower, body: View) -> list[View]:
+    open_slots = {request.site: request.slots for request in run.replay.asked.values()}
+    states = run.sites.now(run.replay)
+    rows = []
+    for said, state in zip(body["sites"], states, strict=True):
+        asked = (state.announced or 0) - state.left + open_slots.get(state.name, 0)
+        rows.append({**said, **asdict(state), "asked": asked})
+    return rows
+
+
+def _outlook(forecast: Forecast, body: View) -> View:
+    """How much is still missing, in numbers and words. An estimate."""
+    used, unit = body["records"], body["privacy"]["unit"]
+    missing = None if forecast.records is None else max(0, forecast.records - used)
+    return {**asdict(forecast), "used": used, "missing": missing, "words": _outlook_words(forecast, missing, unit)}
+
+
+def _outlook_words(forecast: Forecast, missing: int | None, unit: str) -> str:
+    if math.isinf(forecast.limit):
+        return "at the rates seen the target is out of reach: no threshold with enough acceptance is below it"
+    if missing is None:
+        return f"at the rates seen it takes more than {forecast.horizon:,} {unit}s in all"
+    nine = f", at most {forecast.records_90:,} in 9 of 10 simulated runs" if forecast.records_90 else ""
+    head = f"about {missing:,} {unit}s are still missing" if missing else "about as many as needed are there"
+    return f"{head} (at the rates seen: about {forecast.records:,} in all{nine})"
