@@ -28,9 +28,11 @@ from fedsrc.certificate import Body, verify
 from fedsrc.cli_answers import answers_command
 from fedsrc.cli_audit import audit_command
 from fedsrc.cli_choose import choose_command
-from fedsrc.cli_common import FORMAT, FilePath, FolderPath, say
+from fedsrc.cli_common import FORMAT, FilePath, FolderPath, named, say
 from fedsrc.cli_fit import fit_command
+from fedsrc.cli_gate import gate_command
 from fedsrc.cli_live import demo_live, server_command, show_trial, site_command
+from fedsrc.cli_monitor import monitor_command
 from fedsrc.cli_reproduce import reproduce_command
 from fedsrc.cli_run import FRESH, LEDGER, TABLE_OPTIONS, emit, finish, ledger_of, options, read_table, table_at
 from fedsrc.cli_score import score_command
@@ -172,6 +174,12 @@ CHOICES = [
     click.option("--loss-grid", type=click.IntRange(1), help="Graded losses are rounded up to multiples of 1/N."),
     click.option("--weights", type=PerSite(), help="Deployment weights of the sites."),
     click.option("--drift", type=PerSite(), help="Declared drift (total variation) of sites."),
+    click.option(
+        "--claim",
+        multiple=True,
+        callback=lambda _context, _option, pairs: named(pairs),
+        help="NAME=TEXT: what the score, the loss and the population are, in words; repeatable.",
+    ),
     click.option("--validity-days", type=click.IntRange(1), help="[default: 365]"),
     click.option("--server-key", help="Public key of the server that may ask and sign."),
     click.option("--site-keys", type=PerSiteText(), help="Public keys of the sites: releases must be signed."),
@@ -379,13 +387,15 @@ def status_command(folder: Path, output: str) -> None:
 @click.argument("file", type=FilePath, required=False)
 @click.option("--trial", type=FolderPath, help="Instead of FILE: a folder for a trial set of the live mode.")
 @click.option("--sites", help="Site names of the trial set, comma-separated.")
+@click.option("--host", "hosts", multiple=True, help="A name or address of the server, for the trial's certificate.")
 @FORMAT
-def keys_command(file: Path | None, trial: Path | None, sites: str | None, output: str) -> None:
+def keys_command(file: Path | None, trial: Path | None, sites: str | None, hosts: tuple[str, ...], output: str) -> None:
     """Make a signing key in FILE if there is none, and show its public part."""
     if (file is None) == (trial is None):
         raise FedsrcError("give either FILE, or --trial FOLDER with --sites")
     if trial is not None:
-        show_trial(trial, make_trial(trial, tuple(name.strip() for name in (sites or "").split(","))), output)
+        names = tuple(name.strip() for name in (sites or "").split(","))
+        show_trial(trial, make_trial(trial, names, hosts), output)
         return
     assert file is not None
     public = keys.public_hex(keys.load_or_make(file))
@@ -577,9 +587,11 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 cli.add_command(answers_command)
 cli.add_command(audit_command)
+cli.add_command(monitor_command)
 cli.add_command(score_command)
 cli.add_command(choose_command)
 cli.add_command(fit_command)
+cli.add_command(gate_command)
 cli.add_command(reproduce_command)
 cli.add_command(server_command)
 cli.add_command(site_command)

@@ -19,7 +19,7 @@ from fedsrc.federation.live import check_live, finished
 from fedsrc.federation.log import open_log
 from fedsrc.federation.node_keys import name_of_private, name_of_public
 from fedsrc.federation.post import Patience
-from fedsrc.federation.processes import LOOPBACK, Tls, check_encrypted, program
+from fedsrc.federation.processes import Tls, check_encrypted, program
 from fedsrc.federation.site_process import SitePlan, serve_site
 from fedsrc.federation.superlink import Address, ServerPlan, supervise
 from fedsrc.federation.supernode import NodePlan
@@ -31,10 +31,6 @@ CA = click.option("--ca", type=FilePath, help="Certificate of the authority that
 INSECURE = click.option("--insecure", is_flag=True, help="Talk to another machine without encryption.")
 PATIENCE = Patience()
 COMPARED = (TRANSCRIPT, CERTIFICATE)
-EXPOSED = (
-    "warning: Flower takes orders and nodes at the same port. Whoever reaches it can submit an app, which then runs\n"
-    "here and at every SuperNode. Let only /v1/fleet through to other machines; docs/live.md says how."
-)
 
 
 @click.command("site")
@@ -84,7 +80,7 @@ def node_plan(name: str, records: Path, socket: Path, given: dict[str, Any]) -> 
 @click.argument("registration", type=FilePath)
 @click.option("-o", "--output", "folder", type=FolderPath, default="run", show_default=True)
 @click.option("--key", type=FilePath, required=True, help="The server's private key, which signs requests.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where the SuperLink listens.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where nodes connect.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
 @click.option("--own-superlink", is_flag=True, help="The SuperLink at --host and --port runs already.")
 @CA
@@ -110,8 +106,6 @@ def server_command(registration: Path, folder: Path, key: Path, output: str, **g
     write_whole(folder / REGISTRATION, registered.to_toml().encode())
     if finished(registered, folder, signer) is None:
         program("flower-superlink")
-        if given["host"] not in LOOPBACK and not given["own_superlink"]:
-            say(EXPOSED)
         supervise(plan, say)
     finish(verify(folder).body, folder, output, next_command=f"fedsrc verify {folder}")
 

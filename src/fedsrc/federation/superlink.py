@@ -19,7 +19,8 @@ from fedsrc.errors import FedsrcError
 from fedsrc.federation import flower_app
 from fedsrc.federation.flower import VARIABLE, Settings
 from fedsrc.federation.log import LOG
-from fedsrc.federation.processes import Child, Tls, environment, program, wait_for_port
+from fedsrc.federation.node_door import Way
+from fedsrc.federation.processes import LOOPBACK, Child, Tls, environment, free_port, program, wait_for_port
 from fedsrc.federation.status import is_held
 from fedsrc.files import write_whole
 
@@ -32,7 +33,7 @@ GRACE = 6.0  # seconds for a Flower run to be over once our loop has let go of t
 
 @dataclass(frozen=True)
 class Address:
-    """Where the SuperLink listens."""
+    """Where nodes find the SuperLink."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -49,9 +50,26 @@ class ServerPlan:
     tls: Tls = field(default_factory=Tls)
     node_keys: dict[str, Path] = field(default_factory=dict)  # public node key files by site
 
+    inner_port: int = field(default_factory=free_port)
+
     @property
     def home(self) -> Path:
         return self.settings.folder / HOME
+
+    @property
+    def behind_door(self) -> bool:
+        """Whether nodes of other machines come through a door that passes their calls alone."""
+        return not self.running and self.address.host not in LOOPBACK
+
+    @property
+    def superlink_port(self) -> int:
+        """Where the SuperLink listens on 127.0.0.1; behind a door, nobody else needs to know."""
+        return self.inner_port if self.behind_door else self.address.port
+
+    @property
+    def door(self) -> Way:
+        files = (str(path.resolve()) if path else "" for path in (self.tls.ca, self.tls.certificate, self.tls.key))
+        return Way(self.address.host, self.address.port, self.superlink_port, *files)
 
 
 def supervise(plan: ServerPlan, tell: Tell) -> None:
@@ -76,8 +94,8 @@ def supervise(plan: ServerPlan, tell: Tell) -> None:
 
 def superlink_command(plan: ServerPlan) -> list[str]:
     """How the SuperLink is started."""
-    tls, address = plan.tls, plan.address
-    command = [program("flower-superlink"), "--host", address.host, "--port", str(address.port)]
+    tls = plan.tls
+    command = [program("flower-superlink"), "--host", LOOPBACK[0], "--port", str(plan.superlink_port)]
     command += ["--database", str((plan.home / "state.db").resolve()), "--disable-runtime-dependency-installation"]
     if tls.ca is None or tls.certificate is None or tls.key is None:
         return [*command, "--insecure"]
@@ -97,20 +115,46 @@ class _Running:
         pass
 
 
-def _superlink(plan: ServerPlan, tell: Tell) -> Child | _Running:
+class _Started:
+    """A SuperLink of ours and, before it, the door for nodes of other machines. When one ends, both do."""
+
+    def __init__(self, plan: ServerPlan, tell: Tell) -> None:
+        self._children: list[Child] = []
+        more = {VARIABLE: str(plan.settings.path)}
+        try:
+            link = self._start(superlink_command(plan), environment(plan.home, more), plan.home / "superlink.log")
+            wait_for_port(LOOPBACK[0], plan.superlink_port, link)
+            tell(f"SuperLink is up at 127.0.0.1:{plan.superlink_port} (process {link.pid})")
+            if plan.behind_door:
+                door = self._start(plan.door.command(), environment(plan.home), plan.home / "door.log")
+                wait_for_port(plan.address.host, plan.address.port, door)
+                tell(f"nodes of other machines connect at {plan.address.host}:{plan.address.port} (process {door.pid})")
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def _start(self, command: list[str], env: dict[str, str], log: Path) -> Child:
+        self._children.append(Child(command, env, log))
+        return self._children[-1]
+
+    @property
+    def status(self) -> int | None:
+        return next((child.status for child in self._children if child.status is not None), None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self._children:
+            child.stop()
+
+
+def _superlink(plan: ServerPlan, tell: Tell) -> _Started | _Running:
+    if not plan.running:
+        return _Started(plan, tell)
     place = f"{plan.address.host}:{plan.address.port}"
-    if plan.running:
-        tell(f"using the SuperLink at {place}; it must have been started with {VARIABLE}={plan.settings.path}")
-        return _Running()
-    more = {VARIABLE: str(plan.settings.path)}
-    link = Child(superlink_command(plan), environment(plan.home, more), plan.home / "superlink.log")
-    try:
-        wait_for_port(plan.address.host, plan.address.port, link)
-    except BaseException:
-        link.stop()
-        raise
-    tell(f"SuperLink is up at {place} (process {link.pid})")
-    return link
+    tell(f"using the SuperLink at {place}; it must have been started with {VARIABLE}={plan.settings.path}")
+    return _Running()
 
 
 def _register_nodes(plan: ServerPlan, tell: Tell) -> None:
@@ -131,7 +175,7 @@ def _register_node(plan: ServerPlan, site: str, key: Path, tell: Tell) -> None:
     tell(f"node key of site {site!r} is registered")
 
 
-def _submit(plan: ServerPlan, link: Child | _Running, tell: Tell) -> None:
+def _submit(plan: ServerPlan, link: _Started | _Running, tell: Tell) -> None:
     """One Flower run, to its end or its death."""
     command = [program("flwr"), "run", str(plan.app), CONNECTION, "--stream"]
     tell("submitting a Flower run that continues the transcript")
@@ -140,7 +184,7 @@ def _submit(plan: ServerPlan, link: Child | _Running, tell: Tell) -> None:
         _follow(plan, link, stream, tail)
 
 
-def _follow(plan: ServerPlan, link: Child | _Running, stream: Child, tail: _Tail) -> None:
+def _follow(plan: ServerPlan, link: _Started | _Running, stream: Child, tail: _Tail) -> None:
     """Until the run is over. Our loop holds the transcript while it lives: once it has let go, the run is over soon,
     or the loop was killed, which Flower would notice only a minute later."""
     held, let_go = False, 0.0
@@ -180,7 +224,8 @@ def _size(plan: ServerPlan) -> int:
 
 def _write_connection(plan: ServerPlan) -> None:
     """Where Flower's command line finds the SuperLink."""
-    place: dict[str, object] = {"address": f"{plan.address.host}:{plan.address.port}"}
+    host = plan.address.host if plan.running else LOOPBACK[0]
+    place: dict[str, object] = {"address": f"{host}:{plan.superlink_port}"}
     if plan.tls.ca is None:
         place["insecure"] = True
     else:

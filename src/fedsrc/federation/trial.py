@@ -1,4 +1,4 @@
-"""A set of keys and certificates to try the live mode with, on one machine.
+"""A set of keys and certificates to try the live mode with.
 
 An authority that signs one certificate and is then forgotten, a node key for each site's SuperNode, and the release
 keys that sign what counts. In earnest every party makes its own, and private parts never travel.
@@ -22,15 +22,14 @@ from fedsrc.keys import load_or_make, public_hex
 
 DAYS = 90
 SERVER = "server"
-NAMES = [
-    x509.DNSName("localhost"),
-    x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
-    x509.IPAddress(ipaddress.ip_address("::1")),
-]
+HERE = ("localhost", "127.0.0.1", "::1")
 
 
-def make_trial(folder: Path, sites: tuple[str, ...]) -> dict[str, str]:
-    """Write a trial set into a new folder; returns the public release keys, by name."""
+def make_trial(folder: Path, sites: tuple[str, ...], hosts: tuple[str, ...] = ()) -> dict[str, str]:
+    """Write a trial set into a new folder; returns the public release keys, by name.
+
+    The server's certificate is for this machine, and for `hosts`, its names or addresses as others know it.
+    """
     for name in sites:
         if name in (SERVER, ".", "..") or "/" in name or not name.isprintable() or not name.strip():
             raise FedsrcError(f"a site cannot be called {name!r} here", hint="use plain words for trial sites")
@@ -38,7 +37,7 @@ def make_trial(folder: Path, sites: tuple[str, ...]) -> dict[str, str]:
         raise FedsrcError("every site needs a name of its own", hint="--sites north,south")
     if folder.exists() and any(folder.iterdir()):
         raise FedsrcError("exists already", where=str(folder), hint="keys are never replaced; choose another folder")
-    _certificates(folder)
+    _certificates(folder, hosts)
     public = {SERVER: public_hex(load_or_make(folder / SERVER / "server.key"))}
     for name in sites:
         public[name] = public_hex(load_or_make(folder / name / "site.key"))
@@ -48,7 +47,7 @@ def make_trial(folder: Path, sites: tuple[str, ...]) -> dict[str, str]:
     return public
 
 
-def _certificates(folder: Path) -> None:
+def _certificates(folder: Path, hosts: tuple[str, ...]) -> None:
     """An authority, whose private key is not kept, and the server's certificate by it."""
     authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedsrc trial authority")])
@@ -58,13 +57,24 @@ def _certificates(folder: Path) -> None:
     signed = (
         _certificate(subject, issuer, server)
         .add_extension(x509.BasicConstraints(False, None), critical=True)
-        .add_extension(x509.SubjectAlternativeName(NAMES), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_name(host) for host in (*HERE, *hosts)]), critical=False)
         .add_extension(usage, critical=False)
     )
     write_whole(folder / "ca.pem", own.sign(authority, hashes.SHA384()).public_bytes(Encoding.PEM))
     write_whole(folder / SERVER / "tls.pem", signed.sign(authority, hashes.SHA384()).public_bytes(Encoding.PEM))
     private = server.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     write_whole(folder / SERVER / "tls.key", private, mode=0o600)
+
+
+def _name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return x509.DNSName(host)
+    except ValueError as error:
+        raise FedsrcError(f"{host!r} is no host name or address") from error
 
 
 def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
