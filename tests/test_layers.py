@@ -20,6 +20,9 @@ LAYERS = [
     ["certify", "site", "recruit", "policy"],
     ["register", "replay", "stream"],
     ["certificate", "run"],
+    ["trust"],
+    ["gate"],
+    ["service", "integrations"],
     ["federation", "data", "comparators"],
     ["scores"],
     ["demo"],
@@ -29,7 +32,7 @@ LAYERS = [
     ["__init__"],
     ["cli_common"],
     ["cli_run"],
-    ["cli_answers", "cli_audit", "cli_choose", "cli_fit", "cli_live", "cli_reproduce", "cli_score", "cli_view"],
+    ["cli_answers", "cli_audit", "cli_choose", "cli_fit", "cli_gate", "cli_live", "cli_reproduce", "cli_score", "cli_view"],
     ["cli"],
 ]
 LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}

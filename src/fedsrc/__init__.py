@@ -10,6 +10,7 @@ from fedsrc.certify import Bounds, Look, look, report
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import certify_table
 from fedsrc.forecast import Forecast, forecast
+from fedsrc.gate import Decision, Gate
 from fedsrc.keys import load_or_make
 from fedsrc.ledger import Ledger
 from fedsrc.records import Columns, Records, Units, read_records
@@ -28,8 +29,10 @@ __all__ = [
     "Bounds",
     "Choices",
     "Columns",
+    "Decision",
     "FedsrcError",
     "Forecast",
+    "Gate",
     "Ledger",
     "Look",
     "Records",

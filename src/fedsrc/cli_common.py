@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -28,6 +29,17 @@ def _jobs(value: int) -> int:
     if value == 0:
         raise click.BadParameter("0 blocks at once would never end; -1 is one per core")
     return value
+
+
+def named(pairs: Iterable[str]) -> dict[str, str] | None:
+    """NAME=VALUE, each once, as a dictionary; None for none."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals and value) or name in found:
+            raise click.BadParameter(f"{pair!r} is not of the form NAME=VALUE, each name once")
+        found[name] = value
+    return found or None
 
 
 def say(text: str) -> None:

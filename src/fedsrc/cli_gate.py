@@ -1,0 +1,103 @@
+"""`fedsrc gate`: a certificate in production, for one score or as a service."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedsrc.cli_common import FORMAT, named, say
+from fedsrc.cli_run import Command, emit, options
+from fedsrc.errors import FedsrcError
+from fedsrc.gate import Gate, Status
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+NUMBERS = ("target_risk", "failure_probability")
+DAY = 86_400
+CERTIFICATE: list[Callable[[Command], Command]] = [
+    click.argument("certificate", type=click.Path(path_type=Path)),
+    click.option("--trust", multiple=True, required=True, help="Public key that may have signed; repeatable."),
+    click.option("--claim", multiple=True, help="NAME=VALUE that the certificate must say; repeatable."),
+]
+
+
+@click.group("gate")
+def gate_command() -> None:
+    """Accept or abstain by CERTIFICATE, a run folder or a certificate file."""
+
+
+@gate_command.command("check")
+@options(CERTIFICATE)
+@click.option("--score", type=float, required=True, help="The score of an answer.")
+@FORMAT
+def check_command(certificate: Path, trust: tuple[str, ...], claim: tuple[str, ...], score: float, output: str) -> None:
+    """Decide on one score: exit status 0 accepted, 1 abstained, 2 error."""
+    gate = Gate(certificate, trusted=trust, claim=claim_of(claim))
+    decision = gate.decide(score)
+    if output == "json":
+        emit(decision._asdict())
+    else:
+        word = "accepted" if decision.accepted else "abstained"
+        click.echo(f"{word}: {decision.reason} (threshold {decision.threshold!r})")
+        note_expiry(gate.status())
+    sys.exit(0 if decision.accepted else 1)
+
+
+@gate_command.command("serve")
+@options(CERTIFICATE)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8321, show_default=True, help="0 takes a free one.")
+@click.option(
+    "--rate", type=click.FloatRange(1), default=1000, show_default=True, help="Requests a second, all clients."
+)
+@click.option("--max-bytes", type=click.IntRange(1), default=65536, show_default=True, help="Largest body.")
+@click.option(
+    "--reload-seconds", type=click.FloatRange(0.01), default=5.0, show_default=True, help="Look for a renewed one."
+)
+def serve_command(
+    certificate: Path, trust: tuple[str, ...], claim: tuple[str, ...], host: str, port: int, **given: Any
+) -> None:
+    """Serve decisions over HTTP; /openapi.json describes it. SIGTERM ends it, SIGUSR1 halts the gate."""
+    try:
+        from fedsrc.service.limits import Limits
+        from fedsrc.service.server import bind, serve
+    except ImportError as error:
+        raise FedsrcError(f"{error.name} is not installed", hint="pip install 'fedsrc[gate]'") from error
+    gate = Gate(certificate, trusted=trust, claim=claim_of(claim))
+    limits = Limits(max_bytes=given["max_bytes"], rate=given["rate"])
+    if host not in LOOPBACK:
+        say(f"warning: {host} is not this machine alone, and this is HTTP without encryption or a password.")
+    with bind(host, port) as listener, gate.watch(given["reload_seconds"]):
+        log_to_stderr()
+        address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        note_expiry(gate.status())
+        serve(gate, listener, limits, lambda: say(f"Gate at {address}: score >= {gate.status().threshold!r}"))
+    say("Stopped.")
+
+
+def claim_of(pairs: Sequence[str]) -> dict[str, object]:
+    """What a certificate must say, from NAME=VALUE."""
+    try:
+        return {name: float(value) if name in NUMBERS else value for name, value in (named(pairs) or {}).items()}
+    except ValueError as error:
+        raise FedsrcError(f"--claim: {error}") from error
+
+
+def note_expiry(status: Status) -> None:
+    """A word when the certificate should be renewed."""
+    if status.renew_soon:
+        say(f"warning: the certificate expires on {status.expires}, in {status.seconds_left / DAY:.1f} days: renew it")
+
+
+def log_to_stderr() -> None:
+    """What the gate has to say while it runs."""
+    handler = logging.StreamHandler()
+    words = logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+    words.converter = time.gmtime
+    handler.setFormatter(words)
+    logging.getLogger("fedsrc.gate").addHandler(handler)

@@ -1,0 +1,248 @@
+"""The gate: a certificate in production. A score is accepted if it reaches the certified threshold, and only then.
+
+It fails closed: whatever is wrong with a score, the clock or the certificate, the answer is not accepted, and the
+decision says why in fixed words. What is in force is one immutable value that a renewal replaces in one step, so any
+number of threads may decide meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Real
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, NamedTuple, Self, TypeVar, get_args
+
+from fedsrc.certificate import CERTIFICATE, MAX_BYTES
+from fedsrc.errors import FedsrcError
+from fedsrc.files import read_text
+from fedsrc.trust import Trusted, check_claim, check_renewal, check_time, expected_claim, read_trusted, trusted_keys
+
+T = TypeVar("T")
+Reason = Literal[
+    "score reaches the threshold",
+    "score below the threshold",
+    "no usable score",
+    "certificate expired",
+    "clock before the calibration",
+    "gate halted",
+]
+REASONS: tuple[Reason, ...] = get_args(Reason)
+ACCEPTED, BELOW, UNUSABLE, EXPIRED, EARLY, HALTED = REASONS
+DAY = 86_400.0
+NO_NUMBER = float("nan")
+
+log = logging.getLogger("fedsrc.gate")
+
+
+class Decision(NamedTuple):
+    """Whether a score was accepted, why, and by which certificate: the SHA-256 of its file."""
+
+    accepted: bool
+    reason: Reason
+    threshold: float
+    certificate: str
+
+
+class Status(NamedTuple):
+    """Where a gate stands. `problem` says why the file that lies there now was not taken."""
+
+    accepting: bool
+    reason: str
+    certificate: str
+    threshold: float
+    registration: str
+    calibrated: str
+    expires: str
+    seconds_left: float
+    renew_soon: bool
+    renewals: int
+    refused: int
+    problem: str | None
+
+
+class Gate:
+    """Accepts a score if a trusted, current certificate does. Any number of threads may share one.
+
+    `certificate` is a run folder or a certificate file; `trusted` are the public keys that may have signed it. `claim`
+    names what it must speak of (score, loss, population, target_risk, failure_probability, unit, registration): every
+    field given must be equal, now and in every renewal. Any other certificate is refused with a FedsrcError, and so is
+    one that has expired or certifies nothing.
+    """
+
+    def __init__(
+        self,
+        certificate: Path | str,
+        *,
+        trusted: Iterable[str],
+        claim: Mapping[str, object] | None = None,
+        renew_days: float = 30.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.path, self.renew_days = Path(certificate), renew_days
+        self._keys, self._claim, self._clock = trusted_keys(trusted), expected_claim(claim or {}), clock
+        self._lock, self._end = threading.Lock(), threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._renewals = self._refused = 0
+        self._problem: str | None = None
+        self._held = _hold(self._read(None))
+
+    def accept(self, score: object) -> bool:
+        """Whether an answer with this score is accepted."""
+        return _decide(self._held, self._clock(), score).accepted
+
+    def decide(self, score: object) -> Decision:
+        """The decision on a score in [0, 1], with its reason. Anything that is no such score is not accepted."""
+        return _decide(self._held, self._clock(), score)
+
+    def decide_all(self, scores: Iterable[object]) -> list[Decision]:
+        """One decision for each score, all by the same certificate."""
+        held, now = self._held, self._clock()
+        return [_decide(held, now, score) for score in scores]
+
+    def answer(self, text: T, score: object, fallback: T | Callable[[Decision], T]) -> T:
+        """The text if its score is accepted, otherwise the fallback, or what the fallback makes of the decision."""
+        decision = self.decide(score)
+        if decision.accepted:
+            return text
+        instead = fallback(decision) if callable(fallback) else fallback
+        if instead is None or instead == "":
+            raise FedsrcError("the fallback is empty", hint="an answer is never dropped without a word")
+        return instead
+
+    def reload(self) -> bool:
+        """Take the certificate that lies there now; whether it is another one than before.
+
+        One that is refused raises a FedsrcError, and the one in force stays. Refused is what would be refused at
+        the start, and a certificate that is older than the one in force or speaks of something else.
+        """
+        with self._lock:
+            held = self._held.certificate
+            try:
+                found = self._read(held)
+            except FedsrcError as error:
+                self._refused += error.what != self._problem
+                self._problem = error.what
+                raise
+            self._problem = None
+            if found is held:
+                return False
+            self._held = _hold(found)
+            self._renewals += 1
+            return True
+
+    def watch(self, seconds: float = 5.0) -> Self:
+        """Reload every so many seconds, in a thread of its own, until `close`. What is refused goes to the log."""
+        if self._watcher is None:
+            self._end.clear()
+            self._watcher = threading.Thread(target=self._keep_watch, args=(seconds,), daemon=True, name="fedsrc-gate")
+            self._watcher.start()
+        return self
+
+    def close(self) -> None:
+        """Stop watching. The gate goes on deciding."""
+        self._end.set()
+        if self._watcher is not None:
+            self._watcher.join()
+        self._watcher = None
+
+    def halt(self) -> None:
+        """Accept nothing more by the certificate in force. Only a renewed one ends it."""
+        with self._lock:
+            self._held = self._held._replace(halted=True)
+        log.warning("halted: nothing is accepted until a renewed certificate comes")
+
+    def status(self) -> Status:
+        """Whether the gate would accept a perfect score now, and what it rests on."""
+        held, now = self._held, self._clock()
+        decision, certificate = _decide(held, now, 1.0), held.certificate
+        return Status(
+            decision.accepted, "accepting" if decision.accepted else decision.reason, certificate.digest,
+            certificate.threshold, certificate.registration, certificate.calibrated, certificate.expires,
+            certificate.ends - now, certificate.ends - now < self.renew_days * DAY,
+            self._renewals, self._refused, self._problem,
+        )  # fmt: skip
+
+    @property
+    def text(self) -> str:
+        """The certificate in force, as it was signed."""
+        return self._held.certificate.text
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _read(self, held: Trusted | None) -> Trusted:
+        """What the file says, if it may be relied on; the very same value if it has not changed."""
+        path = self.path / CERTIFICATE if self.path.is_dir() else self.path
+        where, text = str(path), read_text(path, MAX_BYTES)
+        if held is not None and text == held.text:
+            return held
+        found = read_trusted(text, self._keys, where)
+        check_claim(found, self._claim, where)
+        if held is not None:
+            check_renewal(found, held, where)
+        check_time(found, self._clock(), where)
+        return found
+
+    def _keep_watch(self, seconds: float) -> None:
+        said: str | None = None
+        while not self._end.wait(seconds):
+            try:
+                if self.reload():
+                    log.warning("renewed: %s", self._held.certificate.digest)
+                said = None
+            except FedsrcError as error:
+                if error.what != said:
+                    log.warning("not taken, the certificate in force stays: %s", error)
+                said = error.what
+            except Exception:
+                log.exception("the certificate could not be looked at; the one in force stays")
+
+
+def number(score: object) -> float:
+    """A score in double precision, as calibration records are read; NaN for anything that is not a real number."""
+    if not isinstance(score, Real) or isinstance(score, bool):
+        return NO_NUMBER
+    try:
+        return float(score)
+    except (ArithmeticError, TypeError, ValueError):
+        return NO_NUMBER
+
+
+class _Held(NamedTuple):
+    """One certificate in force, and every decision that it can come to."""
+
+    certificate: Trusted
+    threshold: float
+    begins: float
+    ends: float
+    halted: bool
+    says: Mapping[Reason, Decision]
+
+
+def _hold(certificate: Trusted) -> _Held:
+    threshold, digest = certificate.threshold, certificate.digest
+    says = {reason: Decision(reason == ACCEPTED, reason, threshold, digest) for reason in REASONS}
+    return _Held(certificate, threshold, certificate.begins, certificate.ends, False, says)
+
+
+def _decide(held: _Held, now: float, score: object) -> Decision:
+    """Every comparison is written so that a NaN does not accept."""
+    if held.halted:
+        return held.says[HALTED]
+    if not now <= held.ends:
+        return held.says[EXPIRED]
+    if not now >= held.begins:
+        return held.says[EARLY]
+    value = score if type(score) is float else number(score)
+    if not 0.0 <= value <= 1.0:
+        return held.says[UNUSABLE]
+    return held.says[ACCEPTED if value >= held.threshold else BELOW]

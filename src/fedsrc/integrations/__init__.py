@@ -1,0 +1,1 @@
+"""fedsrc inside of other frameworks, each behind an extra of its own."""

@@ -1,0 +1,1 @@
+"""The gate as a small HTTP service. Needs the extra `gate`."""

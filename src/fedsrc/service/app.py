@@ -1,0 +1,158 @@
+"""The service: decisions on scores, the certificate in force, health and metrics, and an OpenAPI description of them.
+
+Only scores come in; no question, no answer. A refused request is told in words, never with what it sent.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from fedsrc.gate import Gate, Reason
+from fedsrc.service.limits import Guard, Limits
+from fedsrc.service.metrics import CONTENT_TYPE, Metrics
+
+MOST_SCORES = 1_000
+ABOUT = "Accepts a score if it reaches a certified threshold. Only scores come in: no question, no answer."
+Score = Annotated[float | None, Field(description="In [0, 1]; any other number, or null, is not accepted.")]
+
+
+class Sent(BaseModel):
+    """What a client sends: nothing but what is described, no NaN, no text for a number."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class Asked(Sent):
+    """One score."""
+
+    score: Score
+
+
+class AskedMany(Sent):
+    """Several scores."""
+
+    scores: Annotated[list[Score], Field(min_length=1, max_length=MOST_SCORES)]
+
+
+class Decided(BaseModel):
+    """Whether the score was accepted, why, and by which certificate: the SHA-256 of its file."""
+
+    accepted: bool
+    reason: Reason
+    threshold: float
+    certificate: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+class DecidedMany(BaseModel):
+    """One decision for each score."""
+
+    decisions: list[Decided]
+
+
+class Health(BaseModel):
+    """Whether the gate accepts anything now, what it rests on, and why a renewed certificate was not taken."""
+
+    accepting: bool
+    reason: str
+    certificate: str
+    threshold: float
+    registration: str
+    calibrated: str
+    expires: str
+    seconds_left: float
+    renew_soon: bool
+    renewals: int
+    refused: int
+    problem: str | None
+
+
+class Problem(BaseModel):
+    """What was wrong, in words."""
+
+    error: str
+
+
+PLAIN = {"text/plain": {"schema": {"type": "string"}}}
+WAIT = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}}}
+Responses = dict[int | str, dict[str, Any]]
+OPEN: Responses = {
+    408: {"model": Problem, "description": "The body did not arrive in time."},
+    413: {"model": Problem, "description": "The body is too large."},
+    503: {"description": "Too many connections.", "content": PLAIN},
+}
+LIMITED: Responses = {**OPEN, 429: {"model": Problem, "description": "Too many requests.", "headers": WAIT}}
+READS: Responses = {**LIMITED, 422: {"model": Problem, "description": "The body is not what is described here."}}
+SICK = {"model": Health, "description": "Nothing is accepted, or there are too many connections.", "content": PLAIN}
+
+
+def service(gate: Gate, limits: Limits | None = None) -> Guard:
+    """The service of a gate, as an ASGI app."""
+    bounds, metrics = limits or Limits(), Metrics()
+    return Guard(application(gate, metrics), bounds, metrics.refuse)
+
+
+def application(gate: Gate, metrics: Metrics) -> FastAPI:
+    """The endpoints, without limits on bytes and rate."""
+    app = FastAPI(title="fedsrc gate", version=version("fedsrc"), description=ABOUT, docs_url=None, redoc_url=None)
+    app.add_exception_handler(RequestValidationError, _not_described)
+    app.add_exception_handler(HTTPException, _in_words)
+    app.add_exception_handler(Exception, _fault)
+
+    @app.post("/v1/decide", responses=READS, response_model=Decided)
+    async def decide(asked: Asked) -> JSONResponse:
+        """Decide on one score."""
+        decision = gate.decide(asked.score)
+        metrics.decisions[decision.reason] += 1
+        return JSONResponse(decision._asdict())
+
+    @app.post("/v1/decide/batch", responses=READS, response_model=DecidedMany)
+    async def decide_many(asked: AskedMany) -> JSONResponse:
+        """Decide on several scores, in their order, all by the same certificate."""
+        decisions = gate.decide_all(asked.scores)
+        metrics.decisions.update(each.reason for each in decisions)
+        return JSONResponse({"decisions": [each._asdict() for each in decisions]})
+
+    @app.get("/v1/certificate", responses=LIMITED, response_model=dict[str, Any])
+    async def certificate() -> Response:
+        """The certificate in force, byte for byte as it was signed."""
+        return Response(gate.text, media_type="application/json")
+
+    @app.get("/healthz", responses={**OPEN, 503: SICK}, response_model=Health)
+    async def health() -> JSONResponse:
+        """200 while the gate accepts anything, 503 otherwise."""
+        status = gate.status()
+        return JSONResponse(status._asdict(), 200 if status.accepting else 503)
+
+    @app.get("/metrics", responses=OPEN, response_class=PlainTextResponse)
+    async def counts() -> Response:
+        """Counts in Prometheus' text format."""
+        return Response(metrics.text(gate.status()), headers={"content-type": CONTENT_TYPE})
+
+    return app
+
+
+async def _not_described(_: Request, error: Exception) -> JSONResponse:
+    """What is wrong with a body, without the body."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    words = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    return JSONResponse({"error": words.encode("ascii", "backslashreplace")[:300].decode()}, 422)
+
+
+async def _in_words(_: Request, error: Exception) -> JSONResponse:
+    """An error of the framework; a body that it cannot read is one that is not as described."""
+    assert isinstance(error, HTTPException)
+    status = 422 if error.status_code == 400 else error.status_code
+    return JSONResponse({"error": str(error.detail)}, status, headers=error.headers)
+
+
+async def _fault(_: Request, __: Exception) -> JSONResponse:
+    """A fault of ours; the log has it."""
+    return JSONResponse({"error": "this is a fault in the service; nothing was accepted"}, 500)

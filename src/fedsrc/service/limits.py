@@ -1,0 +1,140 @@
+"""Around the service: how many bytes, how fast and how long, and the headers of every response.
+
+Plain ASGI, outside of the framework: a request that is refused here has been neither parsed nor kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+Message = MutableMapping[str, Any]  # and what ASGI calls a scope
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+UNLIMITED = ("/healthz", "/metrics")  # a busy service can still be asked how it is
+SAFE_HEADERS = [
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+]
+TOO_LARGE = "the body is too large"
+TOO_SLOW = "the body did not arrive in time"
+TOO_MANY = "too many requests: try again after the seconds in the Retry-After header"
+CLOSE = (b"connection", b"close")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bytes of a body, seconds until it is all there, and requests a second, of all clients together."""
+
+    max_bytes: int = 65_536
+    seconds: float = 10.0
+    rate: float = 1_000.0
+
+
+class Bucket:
+    """Lets `rate` requests a second through, and as many at once after a rest."""
+
+    def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._room, self._clock = rate, max(1.0, rate), clock
+        self._left, self._last = self._room, clock()
+
+    def take(self) -> float:
+        """0 if one more request may pass now, otherwise the seconds until one may."""
+        now = self._clock()
+        self._left = min(self._room, self._left + (now - self._last) * self._rate)
+        self._last = now
+        if self._left >= 1.0:
+            self._left -= 1.0
+            return 0.0
+        return (1.0 - self._left) / self._rate
+
+
+class Guard:
+    """An ASGI app within limits. `count` is told the status of every response that is an error."""
+
+    def __init__(self, app: App, limits: Limits, count: Callable[[int], None]) -> None:
+        self._app, self._limits, self._count = app, limits, count
+        self._bucket = Bucket(limits.rate)
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Refuse, or hand over a request whose body is all there."""
+        if scope["type"] != "http":
+            return
+        sender = _Sender(send, self._count)
+        wait = 0.0 if scope["path"] in UNLIMITED else self._bucket.take()
+        if wait > 0:
+            await sender.refuse(429, TOO_MANY, (b"retry-after", str(math.ceil(wait)).encode()))
+            return
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                body = await _body(scope, receive, self._limits.max_bytes)
+        except TimeoutError:
+            await sender.refuse(408, TOO_SLOW, CLOSE)
+            return
+        if isinstance(body, _Gone):
+            return
+        if body is None:
+            await sender.refuse(413, TOO_LARGE, CLOSE)
+            return
+        await self._app(scope, _replay(body, receive), sender)
+
+
+class _Gone:
+    """The client went away."""
+
+
+class _Sender:
+    """Sends a response with safe headers, and counts it if it is an error."""
+
+    def __init__(self, send: Send, count: Callable[[int], None]) -> None:
+        self._send, self._count = send, count
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *SAFE_HEADERS]}
+            if message["status"] >= 400:
+                self._count(message["status"])
+        await self._send(message)
+
+    async def refuse(self, status: int, words: str, *headers: tuple[bytes, bytes]) -> None:
+        """An error in words."""
+        data = json.dumps({"error": words}).encode()
+        own = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode()), *headers]
+        await self({"type": "http.response.start", "status": status, "headers": own})
+        await self({"type": "http.response.body", "body": data})
+
+
+async def _body(scope: Message, receive: Receive, most: int) -> bytes | _Gone | None:
+    """The whole body, or None as soon as it is known to be too large."""
+    announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+    if announced.isdigit() and int(announced[:20]) > most:
+        return None
+    data = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return _Gone()
+        data += message.get("body", b"")
+        if len(data) > most:
+            return None
+        if not message.get("more_body", False):
+            return bytes(data)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """The body in one piece, and then whatever the connection still says."""
+    pieces = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def again() -> Message:
+        message = next(pieces, None)
+        return await receive() if message is None else message
+
+    return again

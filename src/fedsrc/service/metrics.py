@@ -1,0 +1,54 @@
+"""What the service counts, in Prometheus' text format."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from fedsrc.gate import ACCEPTED, REASONS, Reason, Status
+
+REFUSED = (404, 405, 408, 413, 422, 429, 500)
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+Samples = Iterable[tuple[Mapping[str, str], float]]
+
+
+class Metrics:
+    """Counts since the start. One event loop counts, so nothing needs a lock."""
+
+    def __init__(self) -> None:
+        self.decisions: Counter[Reason] = Counter(dict.fromkeys(REASONS, 0))
+        self.refused: Counter[int] = Counter(dict.fromkeys(REFUSED, 0))
+
+    def refuse(self, status: int) -> None:
+        """Count a response that is an error."""
+        self.refused[status] += 1
+
+    def text(self, status: Status) -> str:
+        """Everything, as Prometheus reads it."""
+        return "".join(f"{line}\n" for line in self._lines(status))
+
+    def _lines(self, status: Status) -> Iterator[str]:
+        decisions: Samples = [
+            ({"outcome": "accepted" if reason == ACCEPTED else "abstained", "reason": reason}, count)
+            for reason, count in self.decisions.items()
+        ]
+        refused: Samples = [({"status": str(code)}, count) for code, count in self.refused.items()]
+        reloads: Samples = [({"result": "taken"}, status.renewals), ({"result": "refused"}, status.refused)]
+        yield from _family("fedsrc_gate_decisions_total", "counter", "Decisions, by outcome and reason.", decisions)
+        yield from _family("fedsrc_gate_refused_requests_total", "counter", "Error responses, by status.", refused)
+        yield from _family("fedsrc_gate_reloads_total", "counter", "Renewed certificates, by what became of them.",
+                           reloads)  # fmt: skip
+        yield from _family("fedsrc_gate_accepting", "gauge", "1 if a perfect score would be accepted now.",
+                           [({}, float(status.accepting))])  # fmt: skip
+        yield from _family("fedsrc_gate_certificate_seconds_left", "gauge", "Seconds until the certificate expires.",
+                           [({}, status.seconds_left)])  # fmt: skip
+        yield from _family("fedsrc_gate_threshold", "gauge", "The threshold in force.",
+                           [({"certificate": status.certificate}, status.threshold)])  # fmt: skip
+
+
+def _family(name: str, kind: str, words: str, samples: Samples) -> Iterator[str]:
+    yield f"# HELP {name} {words}"
+    yield f"# TYPE {name} {kind}"
+    for labels, value in samples:
+        inside = ",".join(f'{label}="{text}"' for label, text in labels.items())
+        yield f"{name}{{{inside}}} {value!r}" if inside else f"{name} {value!r}"

@@ -1,0 +1,86 @@
+"""A process that serves a gate over HTTP until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from fedsrc.errors import FedsrcError
+from fedsrc.gate import Gate
+from fedsrc.service.app import service
+from fedsrc.service.limits import Limits
+
+CONNECTIONS = 512
+HEADER_BYTES = 16_384
+IDLE_SECONDS = 30  # a connection may rest between requests
+HEADER_SECONDS = 10.0  # and a request's header must then be there whole
+LAST_SECONDS = 10  # for requests under way when told to stop
+
+
+class Impatient(H11Protocol):
+    """Closes a connection that keeps the server waiting for the header of its first or next request."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A connection opens: the clock runs."""
+        super().connection_made(transport)
+        self._wait(HEADER_SECONDS)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came; unless they complete a header, the clock runs on."""
+        super().data_received(data)
+        if self._deadline is not None and self.conn.their_state is not h11.IDLE:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def on_response_complete(self) -> None:
+        """A response is out: the clock runs for the next request, unless it is there already."""
+        super().on_response_complete()
+        if self.conn.their_state is h11.IDLE:
+            self._wait(IDLE_SECONDS + HEADER_SECONDS)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is closed."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().connection_lost(exc)
+
+    def _wait(self, seconds: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens; port 0 takes a free one."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise FedsrcError(f"cannot listen: {error.strerror or error}", where=f"{host}:{port}") from error
+
+
+def server(gate: Gate, limits: Limits | None = None) -> uvicorn.Server:
+    """The HTTP server. It logs no request."""
+    config = uvicorn.Config(
+        service(gate, limits), http=Impatient, loop="asyncio", ws="none", lifespan="off", access_log=False,
+        log_level="warning", server_header=False, proxy_headers=False, limit_concurrency=CONNECTIONS,
+        timeout_keep_alive=IDLE_SECONDS, timeout_graceful_shutdown=LAST_SECONDS,
+        h11_max_incomplete_event_size=HEADER_BYTES,
+    )  # fmt: skip
+    return uvicorn.Server(config)
+
+
+def serve(gate: Gate, listener: socket.socket, limits: Limits, ready: Callable[[], None]) -> None:
+    """Serve until SIGTERM or SIGINT, which let requests under way end. SIGUSR1 halts the gate."""
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: None)  # after its own clean end the server raises the signal once more
+    signal.signal(signal.SIGUSR1, lambda *_: gate.halt())
+    ready()
+    server(gate, limits).run(sockets=[listener])
