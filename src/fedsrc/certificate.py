@@ -23,7 +23,7 @@ from fedsrc.files import read_text, write_whole
 from fedsrc.registration import Betting, Registration
 from fedsrc.release import TIME, registered_mechanism
 from fedsrc.replay import Replay
-from fedsrc.transcript import Chain, Entry, read_transcript
+from fedsrc.transcript import Chain, Entry, read_entries, read_transcript
 
 FORMAT = 1
 MAX_BYTES = 50_000_000
@@ -119,6 +119,24 @@ def read_run(folder: Path) -> tuple[Registration, list[Entry], Chain]:
     return registration, entries, chain
 
 
+def replay_run(folder: Path) -> tuple[Registration, Replay, Chain]:
+    """A run folder's registration and its transcript, replayed line by line.
+
+    A transcript that was damaged anywhere is said to be damaged, whatever else the damage has broken before.
+    """
+    registration = read_registration(folder)
+    replay, chain, lines = Replay(registration), Chain(), read_entries(folder / TRANSCRIPT)
+    try:
+        for entry, after in lines:
+            replay.step(entry)
+            chain = after
+    except FedsrcError:
+        for _ in lines:
+            pass
+        raise
+    return registration, replay, chain
+
+
 def read_registration(folder: Path) -> Registration:
     """The registration of a run folder."""
     if not folder.is_dir():
@@ -131,8 +149,7 @@ def verify(folder: Path, *, trusted: tuple[str, ...] = (), now: datetime | None 
 
     Any difference is an error. `trusted` are public keys; when given, the certificate must be signed by one of them.
     """
-    registration, entries, chain = read_run(folder)
-    replay = Replay(registration, entries)
+    registration, replay, chain = replay_run(folder)
     expected = issue(registration, replay, chain)
     where = folder / CERTIFICATE
     if replay.ended is None and not where.exists():

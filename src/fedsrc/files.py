@@ -10,6 +10,7 @@ import errno
 import os
 import sqlite3
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -99,6 +100,17 @@ def read_bytes(path: Path, limit: int) -> bytes:
         if path.stat().st_size > limit:
             raise FedsrcError(f"larger than {limit:,} bytes", where=str(path))
         return path.read_bytes()
+    except OSError as error:
+        raise FedsrcError(error.strerror or str(error), where=str(path)) from error
+
+
+def read_lines(path: Path, limit: int) -> Iterator[bytes]:
+    """The lines of a file of at most `limit` bytes, one at a time, with their ends."""
+    try:
+        if path.stat().st_size > limit:
+            raise FedsrcError(f"larger than {limit:,} bytes", where=str(path))
+        with path.open("rb") as file:
+            yield from file
     except OSError as error:
         raise FedsrcError(error.strerror or str(error), where=str(path)) from error
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -275,7 +275,7 @@ class Registration(Frozen):
     @classmethod
     def from_toml(cls, text: str, *, where: str = "registration") -> Registration:
         try:
-            return cls.model_validate(tomllib.loads(text))
+            return _parsed(text)
         except tomllib.TOMLDecodeError as error:
             raise FedsrcError(f"not a TOML file: {error}", where=where) from error
         except ValidationError as error:
@@ -286,6 +286,12 @@ class Registration(Frozen):
     @classmethod
     def read(cls, path: Path) -> Registration:
         return cls.from_toml(read_text(path, MAX_BYTES), where=str(path))
+
+
+@lru_cache(maxsize=16)
+def _parsed(text: str) -> Registration:
+    """The registration that a text says. A site reads the same one before every answer, with all sites in it."""
+    return Registration.model_validate(tomllib.loads(text))
 
 
 def describe(error: ValidationError) -> str:

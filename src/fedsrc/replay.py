@@ -5,6 +5,7 @@ The live run and `verify` walk the same path, so a transcript that a third party
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -14,7 +15,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.recruit import make_requests, next_slots
 from fedsrc.registration import Registration
 from fedsrc.release import Release, Request, registered_mechanism
-from fedsrc.tally import Tally, add, empty, implausible, lose
+from fedsrc.tally import Tally, add_all, empty, implausible, lose
 from fedsrc.transcript import Absent, Announced, Arrived, Asked, Closed, Ended, Entry, Opened
 
 Status = Literal["CERTIFIED", "OPEN", "ABSTAIN"]
@@ -45,8 +46,9 @@ class Replay:
         self.rounds = 0
         self.number = 0
         self.in_round = False
-        self.due: list[Request] = []  # requests of the current round that are still to be asked
+        self.due: deque[Request] = deque()  # requests of the current round that are still to be asked
         self.asked: dict[str, Request] = {}  # asked in the current round and not yet answered
+        self.passed: dict[str, Release] = {}  # answers to open requests that were checked and are to arrive, by request
         self.answered: list[Release] = []
         self.history: dict[str, Literal["arrived", "absent", "refused"]] = {}  # how every earlier request ended
         self.refused = 0
@@ -73,7 +75,7 @@ class Replay:
     def plan(self) -> list[Request]:
         """Requests still to be asked in this round; between rounds, those of the next. From public numbers alone."""
         if self.in_round:
-            return self.due
+            return list(self.due)
         slots = next_slots(self.registration, self.tally, self.left)
         return make_requests(self.registration, slots, number=self.number, round=self.rounds + 1)
 
@@ -110,8 +112,13 @@ class Replay:
                 self._end(entry)
 
     def check(self, release: Release) -> str | None:
-        """Why a release is not acceptable as the answer to an open request, or None."""
-        return self.foreign(release) or self.misshapen(release)
+        """Why a release is not acceptable as the answer to an open request, or None. It is looked at once."""
+        if self.passed.get(release.request) is release:
+            return None
+        problem = self.foreign(release) or self.misshapen(release)
+        if problem is None:
+            self.passed[release.request] = release
+        return problem
 
     def foreign(self, release: Release) -> str | None:
         """Why a release is not the open request's own: anybody could have made it, so it decides nothing."""
@@ -152,10 +159,11 @@ class Replay:
     def _ask(self, request: Request) -> None:
         if self.why_over() is not None:
             raise _broken("a request after the schedule's end")
-        due = self.plan()
+        due = self.due if self.in_round else deque(self.plan())
         if not due or request != due[0]:
             raise _broken(f"request {request.number} is not what the registered rule asks for")
-        self.due, self.in_round = due[1:], True
+        due.popleft()
+        self.due, self.in_round = due, True
         self.asked[request.digest] = request
         self.number = request.number
 
@@ -163,7 +171,7 @@ class Replay:
         problem = self.check(release)
         if problem is not None:
             raise _broken(f"a release of site {release.site!r} should have been refused: {problem}")
-        request = self.asked.pop(release.request)
+        request = self._settle(release.request)
         self.left[self.index[request.site]] -= request.slots
         self.answered.append(release)
         self.orders.add(release.order)
@@ -174,7 +182,7 @@ class Replay:
             raise _broken("an absence without an open request")
         if entry.release is not None and not (entry.refused and self._rightly_refused(entry)):
             raise _broken("a release was refused that should have been accepted")
-        request = self.asked.pop(entry.request)
+        request = self._settle(entry.request)
         site = self.index[request.site]
         self.left[site] -= request.slots
         self.history[entry.request] = "refused" if entry.refused else "absent"
@@ -183,6 +191,11 @@ class Replay:
         if self.registration.schedule.dropout == "adversarial":
             self.tally = lose(self.registration, self.tally, site, request.slots, request.number)
 
+    def _settle(self, request: str) -> Request:
+        """The request is no longer open."""
+        self.passed.pop(request, None)
+        return self.asked.pop(request)
+
     def _rightly_refused(self, entry: Absent) -> bool:
         release = entry.release
         return release is not None and release.request == entry.request and self.check(release) is not None
@@ -190,8 +203,7 @@ class Replay:
     def _close(self, entry: Closed) -> None:
         if not self.in_round or entry.round != self.rounds + 1 or self.due or self.asked:
             raise _broken(f"round {entry.round} cannot be closed here")
-        for release in sorted(self.answered, key=lambda each: self.index[each.site]):
-            self.tally = add(self.tally, self.index[release.site], release)
+        self.tally = add_all(self.tally, [(self.index[each.site], each) for each in self.answered])
         self.times += [each.time for each in self.answered]
         self.answered, self.in_round, self.rounds = [], False, entry.round
         if self.tally.total == 0:

@@ -44,7 +44,7 @@ def run(
 def play_round(replay: Replay, transcript: Transcript, carry: Carrier) -> None:
     """One round: requests are on disk before they are asked, answers before they are acted on."""
     waiting = ask(replay, transcript)
-    close(replay, transcript, dict(zip((r.digest for r in waiting), carry(waiting), strict=True)))
+    close(replay, transcript, dict(zip(replay.asked, carry(waiting), strict=True)))
 
 
 def ask(replay: Replay, transcript: Transcript) -> list[Request]:
@@ -55,7 +55,7 @@ def ask(replay: Replay, transcript: Transcript) -> list[Request]:
 
 def close(replay: Replay, transcript: Transcript, answers: Mapping[str, Answer]) -> None:
     """Write the answers to all open requests down, in registered order, and close the round."""
-    entries = [_entry(replay, request, answers[digest]) for digest, request in replay.asked.items()]
+    entries = [_entry(replay, digest, answers[digest]) for digest in replay.asked]
     record(replay, transcript, *entries, Closed(round=replay.rounds + 1))
 
 
@@ -72,19 +72,19 @@ def record(replay: Replay, transcript: Transcript, *entries: Entry) -> None:
         replay.step(entry)
 
 
-def _entry(replay: Replay, request: Request, answer: Answer) -> Entry:
+def _entry(replay: Replay, request: str, answer: Answer) -> Entry:
     if isinstance(answer, str):
         words = "".join(letter if letter.isprintable() else "?" for letter in answer[:500])
-        return Absent(request=request.digest, refused=False, reason=words)
+        return Absent(request=request, refused=False, reason=words)
     try:
         release = parse_release(answer)
     except FedsrcError as error:
-        return Absent(request=request.digest, refused=True, reason=error.what)
-    if release.request != request.digest:
-        return Absent(request=request.digest, refused=True, reason="it answers another request")
+        return Absent(request=request, refused=True, reason=error.what)
+    if release.request != request:
+        return Absent(request=request, refused=True, reason="it answers another request")
     problem = replay.check(release)
     if problem is not None:
-        return Absent(request=request.digest, refused=True, reason=problem, release=release)
+        return Absent(request=request, refused=True, reason=problem, release=release)
     return Arrived(release=release)
 
 

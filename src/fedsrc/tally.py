@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -73,8 +74,16 @@ def empty(registration: Registration) -> Tally:
 
 def add(tally: Tally, site: int, release: Release) -> Tally:
     """Fold one accepted release of the site at that index."""
-    sums = tally.sums + np.asarray([release.first, release.second], dtype=np.int64)
-    return replace(tally, slots=_plus(tally.slots, site, release.slots), releases=tally.releases + 1, sums=sums)
+    return add_all(tally, [(site, release)])
+
+
+def add_all(tally: Tally, releases: Sequence[tuple[int, Release]]) -> Tally:
+    """Fold accepted releases, each of the site at its index. Sums are exact, so their order does not matter."""
+    slots, sums = list(tally.slots), tally.sums.copy()
+    for site, release in releases:
+        slots[site] += release.slots
+        sums += np.asarray([release.first, release.second], dtype=np.int64)
+    return replace(tally, slots=tuple(slots), releases=tally.releases + len(releases), sums=sums)
 
 
 def lose(registration: Registration, tally: Tally, site: int, slots: int, number: int) -> Tally:

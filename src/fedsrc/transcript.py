@@ -7,8 +7,10 @@ on. Everything after the transcript (tally, bounds, certificate) is a pure funct
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -85,15 +87,16 @@ _entries: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator=
 
 @dataclass(frozen=True)
 class Chain:
-    """The end of a checked transcript: how many lines, and the hash that the next line must hold."""
+    """The end of a checked transcript: how many lines and bytes, and the hash that the next line must hold."""
 
     lines: int = 0
     head: str = START
+    size: int = 0
 
     def line(self, entry: Entry) -> tuple[bytes, Chain]:
         """The next line for an entry, and the chain after it."""
         data = canonical_bytes({"n": self.lines + 1, "prev": self.head, **entry.model_dump()})
-        return data + b"\n", Chain(self.lines + 1, digest_bytes(data))
+        return data + b"\n", Chain(self.lines + 1, digest_bytes(data), self.size + len(data) + 1)
 
     def read(self, data: bytes, where: str) -> tuple[Entry, Chain]:
         """Check and parse the next line."""
@@ -107,8 +110,8 @@ class Chain:
             raise _damaged(where, self.lines + 1, "not a transcript entry") from error
         if number != self.lines + 1 or previous != self.head:
             raise _damaged(where, self.lines + 1, "it does not continue the line before it")
-        after = Chain(self.lines + 1, digest_bytes(data))
-        if data + b"\n" != self.line(entry)[0]:
+        line, after = self.line(entry)
+        if data + b"\n" != line:
             raise _damaged(where, self.lines + 1, "not in canonical form")
         return entry, after
 
@@ -157,11 +160,10 @@ class Transcript:
         self._file.close()
 
     def _load(self) -> None:
-        data = files.read_bytes(self.path, MAX_BYTES)
-        self.entries, self.chain, whole = parse(data, str(self.path))
+        self.entries, self.chain = read_transcript(self.path)
         try:
-            if whole < len(data):
-                self._file.truncate(whole)
+            if self.chain.size < self.path.stat().st_size:
+                self._file.truncate(self.chain.size)
             files.sync(self._file.fileno())  # a process that was killed may have written without waiting for the disk
         except OSError as error:
             raise files.unwritable(self.path, error) from error
@@ -169,22 +171,39 @@ class Transcript:
 
 def read_transcript(path: Path) -> tuple[list[Entry], Chain]:
     """Read and check a transcript without changing it."""
-    data = files.read_bytes(path, MAX_BYTES)
-    entries, chain, _ = parse(data, str(path))
-    return entries, chain
+    return _gather(read_entries(path))
+
+
+def read_entries(path: Path) -> Iterator[tuple[Entry, Chain]]:
+    """The same one entry at a time, each with the chain after it, so that a long transcript needs no memory."""
+    return checked(files.read_lines(path, MAX_BYTES), str(path))
 
 
 def parse(data: bytes, where: str) -> tuple[list[Entry], Chain, int]:
-    """Entries, chain and the number of whole bytes. A torn last line is left out with a warning."""
+    """Entries, chain and the number of whole bytes."""
+    entries, chain = _gather(checked(io.BytesIO(data), where))
+    return entries, chain, chain.size
+
+
+def checked(lines: Iterable[bytes], where: str) -> Iterator[tuple[Entry, Chain]]:
+    """Entries, each with the chain after it. A torn last line is left out with a warning."""
+    chain = Chain()
+    for line in lines:
+        if not line.endswith(b"\n"):
+            what = f"{where} line {chain.lines + 1}: torn by a crash while writing; it is left out"
+            warnings.warn(what, stacklevel=2)
+            return
+        entry, chain = chain.read(line[:-1], where)
+        yield entry, chain
+
+
+def _gather(found: Iterable[tuple[Entry, Chain]]) -> tuple[list[Entry], Chain]:
     entries: list[Entry] = []
-    chain, position = Chain(), 0
-    while (end := data.find(b"\n", position)) >= 0:
-        entry, chain = chain.read(data[position:end], where)
+    chain = Chain()
+    for entry, after in found:
         entries.append(entry)
-        position = end + 1
-    if position < len(data):
-        warnings.warn(f"{where} line {chain.lines + 1}: torn by a crash while writing; it is left out", stacklevel=2)
-    return entries, chain, position
+        chain = after
+    return entries, chain
 
 
 def _damaged(where: str, line: int, what: str) -> FedsrcError:
