@@ -345,6 +345,15 @@ def test_clear_refusals(call: Call, model: Words, args: list[str], message: str)
     assert model.drawn == []
 
 
+def test_prompts_must_leave_room(call: Call, model: Words, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "limit", 137, raising=False)
+    monkeypatch.setattr(model, "tokens", lambda text: len(text.split()), raising=False)
+    done = call("--score", "conu", "--model", "words")
+    assert "of 6 prompts leave no room for a response in the model's 137 tokens: 'a2', ..." in str(done.exception)
+    assert model.drawn == []
+    assert call("--score", "conu", "--model", "words", "--sample-tokens", "60", "-o", "b.parquet").exit_code == 0
+
+
 @pytest.mark.parametrize("count", ["0", "-1", "many", "1.5"])
 def test_counts(call: Call, model: Words, count: str) -> None:
     assert "a number above zero" in call("--score", "conu", "--model", "words", "--samples", count).output

@@ -12,12 +12,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import torch
 from click.testing import CliRunner
 
 from fedsrc import cli_score
 from fedsrc.data.answers import Answer, write_answers
 from fedsrc.errors import FedsrcError
 from fedsrc.scores import transformers_sampling
+from fedsrc.scores.drawing import pick
 from fedsrc.scores.model import Prompted, Sampling, Wanted
 from fedsrc.scores.transformers_model import TransformersModel
 
@@ -40,6 +42,18 @@ def test_responses_follow_their_seed_and_not_their_batch(
     other = model.sample(WANTED, Sampling(max_tokens=12, seed=2))
     assert [each.text for each in other] != [each.text for each in together]
     assert len({each.text for each in (*together, *other)}) > 4
+
+
+@pytest.mark.parametrize("few", [2, 1024])
+@pytest.mark.parametrize("top_p", [0.3, 0.9, 1.0])
+def test_rows_are_picked_as_one_is(top_p: float, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutants killed: top-p over the few that were sorted in place of all, a row's chance used for another."""
+    monkeypatch.setattr(transformers_sampling, "FEW", few)
+    logits = torch.randn((64, 50), generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2
+    rows, how = torch.log_softmax(logits, dim=-1), Sampling(temperature=0.8, top_p=top_p)
+    chance = torch.rand(64, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    expected = [pick(row.numpy(), float(c), how) for row, c in zip(rows, chance, strict=True)]
+    assert transformers_sampling.picked(rows, chance, how).tolist() == expected
 
 
 def test_log_probabilities_are_those_of_teacher_forcing(model: TransformersModel) -> None:

@@ -103,6 +103,7 @@ def score_answers(
     verdicts = [verdict_pairs(answer) for answer in answers] if "verdict" in wanted else []
     _refuse_long(answers, [*tokens, *_by_side(verdicts)], local)
     draws = _draws(present, names, used)
+    _refuse_no_room(answers, draws, local, used)
     found: dict[str, list[float]] = {name: [] for name in names}
     for part in _steps(_unrecorded(answers, [*tokens, *_by_side(verdicts)], draws, model, used)):
         seen = [Seen(answer, settings) for answer in answers[part]]
@@ -236,6 +237,21 @@ def _refuse_long(answers: Sequence[Answer], pairs: Sequence[Prompted], local: An
         raise FedsrcError(
             f"{len(places):,} of {len(answers):,} answers do not fit into the model's {local.limit:,} tokens: {names}",
             hint="use a model with a longer context, or shorten the evidence yourself: nothing is cut silently",
+        )
+
+
+def _refuse_no_room(answers: Sequence[Answer], draws: Sequence[Sequence[Wanted]], local: Any, means: Means) -> None:
+    """Before any work: name the answers whose prompt leaves no room for a response of the wanted length."""
+    if local is None or not hasattr(local, "tokens") or means.samples is None or not any(draws):
+        return
+    room = local.limit - means.samples.how.max_tokens
+    sizes = {text: local.tokens(text) for text in {each[0].prompt for each in draws}}
+    places = [i for i, each in enumerate(draws) if sizes[each[0].prompt] > room]
+    if places:
+        raise FedsrcError(
+            f"{len(places):,} of {len(answers):,} prompts leave no room for a response in the model's "
+            f"{local.limit:,} tokens: {answers[places[0]].id!r}{', ...' if len(places) > 1 else ''}",
+            hint="use a model with a longer context, a smaller --sample-tokens, or shorten the evidence yourself",
         )
 
 
