@@ -123,7 +123,8 @@ def missing(output: str, shown: tuple[str, ...]) -> str | None:
 class Reader:
     """A reader at a terminal: an empty folder, an empty home, and the commands of this Python."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, seconds: float = 120.0) -> None:
+        self.seconds = seconds
         self.work, self.home, self.bin = (folder / name for name in ("work", "home", "bin"))
         for each in (self.work, self.home, self.bin):
             each.mkdir()
@@ -137,7 +138,7 @@ class Reader:
         """Run one command, compare it with what the page says, and return what it printed."""
         done = subprocess.run(
             ["bash", "-e", "-o", "pipefail", "-c", step.command],
-            cwd=self.work, env=self.environment(), text=True, timeout=120, check=False,
+            cwd=self.work, env=self.environment(), text=True, timeout=self.seconds, check=False,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         assert done.returncode == step.status, f"{step.command}\n{done.stdout}"

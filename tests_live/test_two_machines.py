@@ -91,8 +91,9 @@ def test_a_site_on_another_machine(tmp_path: Path) -> None:
     parties = prepared(tmp_path / "t")
     own = tmp_path / "t" / "parties" / "north"
     door = Path(os.environ.get("TMPDIR", "/tmp")) / f"fedsrc-{os.getpid()}"  # pytest's folders are closed to others
-    door.mkdir(mode=0o2750)
+    door.mkdir()
     os.chown(door, 0, NOBODY)
+    door.chmod(0o2750)  # what lies in it belongs to the group
     for name in ("node.key", "node.pub"):
         shutil.copy(own / name, door / name)
         os.chown(door / name, NOBODY, NOBODY)
