@@ -22,6 +22,7 @@ import numpy as np
 import polars as pl
 from lm_polygraph.estimators import MeanTokenEntropy, MonteCarloNormalizedSequenceEntropy, SemanticEntropy
 from lm_polygraph.stat_calculators.semantic_classes import SemanticClassesCalculator
+from numpy.typing import NDArray
 from scipy.stats import spearmanr
 from tables import markdown, publish
 
@@ -37,6 +38,7 @@ from fedsrc.scores.samples import SampleRecording
 from fedsrc.scores.semantic_entropy import clusters, discrete_semantic_entropy, semantic_entropy
 
 COUNT = 5
+Bools = NDArray[np.bool_]
 
 
 class Stored(NamedTuple):
@@ -44,7 +46,7 @@ class Stored(NamedTuple):
 
     samples: list[Sample]
     tokens: TokenScores
-    same: Floats
+    same: Bools
 
     @property
     def texts(self) -> list[str]:

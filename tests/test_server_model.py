@@ -183,7 +183,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def draw(self, body: Any) -> Any:
         """Draw from the table, by the seed of the request, until a stop or the last token."""
-        rng, last, drawn, text = np.random.default_rng(body["seed"]), ([0, *tokens_of(body["prompt"])])[-1], [], ""
+        rng, last, text = np.random.default_rng(body["seed"]), ([0, *tokens_of(body["prompt"])])[-1], ""
+        drawn: list[float] = []
         while len(drawn) < body["max_tokens"] and not any(stop in text for stop in body["stop"]):
             p = np.exp(TABLE[last] / body["temperature"])
             token = int(rng.choice(p.size, p=p / p.sum()))
