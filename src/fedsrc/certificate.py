@@ -20,7 +20,7 @@ from fedsrc.canonical import canonical_bytes
 from fedsrc.certify import Bounds, report, sample
 from fedsrc.errors import FedsrcError
 from fedsrc.files import read_text, write_whole
-from fedsrc.registration import Betting, Registration
+from fedsrc.registration import Betting, Monitor, Registration
 from fedsrc.release import TIME, registered_mechanism
 from fedsrc.replay import Replay
 from fedsrc.transcript import Chain, Entry, read_entries, read_transcript
@@ -40,19 +40,39 @@ class Verified(NamedTuple):
 
 
 def issue(registration: Registration, replay: Replay, chain: Chain) -> Body:
-    """The certificate's body for a replayed transcript. A run that has not ended is OPEN."""
+    """The certificate's body for a replayed transcript. A run that has not ended is OPEN.
+
+    A monitor's body is an account of it and certifies nothing.
+    """
+    if replay.watch is not None:
+        return {**_account(registration, replay, chain), **replay.watch.report(), "expires": ""}
     bounds = None
     if replay.look is not None:
         bounds = report(registration, sample(registration, replay.tally), replay.look)
     choice = replay.choice
     return {
-        "format": FORMAT,
         "status": replay.status,
         "statement": statement(registration, replay, bounds),
         "target_risk": registration.claim.target_risk,
         "failure_probability": registration.claim.failure_probability,
         "claim": registration.claim.model_dump(),
         **_selected(registration, bounds, choice if replay.ended else None),
+        **_account(registration, replay, chain),
+        "eta": None if bounds is None else _number(bounds.eta),
+        "thresholds": [] if bounds is None else _table(registration, bounds),
+        "every_target": registration.fixed_mixture,
+        "also_certified": _also(registration, bounds) if bounds is not None and registration.fixed_mixture else [],
+        "evidence": [asdict(each) for each in replay.trace],
+        "does_not_say": list(DOES_NOT_SAY),
+        "expires": _expiry(min(replay.times, default=""), registration.claim.validity_days),
+    }
+
+
+def _account(registration: Registration, replay: Replay, chain: Chain) -> Body:
+    """What a certificate and the account of a monitor both say."""
+    return {
+        "format": FORMAT,
+        "method": registration.certificate.method,
         "records": replay.tally.arrived,
         "rounds": replay.rounds,
         "releases": replay.tally.releases,
@@ -60,17 +80,9 @@ def issue(registration: Registration, replay: Replay, chain: Chain) -> Body:
         "refused": replay.refused,
         "sites": _sites(registration, replay),
         "mixture": "as calibrated" if registration.weights is None else "declared",
-        "eta": None if bounds is None else _number(bounds.eta),
-        "method": registration.certificate.method,
         "privacy": _privacy(registration),
-        "thresholds": [] if bounds is None else _table(registration, bounds),
-        "every_target": registration.fixed_mixture,
-        "also_certified": _also(registration, bounds) if bounds is not None and registration.fixed_mixture else [],
-        "evidence": [asdict(each) for each in replay.trace],
         "assumptions": _assumptions(registration, replay),
-        "does_not_say": list(DOES_NOT_SAY),
         "calibrated": max(replay.times, default=""),
-        "expires": _expiry(min(replay.times, default=""), registration.claim.validity_days),
         "registration": registration.digest,
         "transcript": chain.head,
         "transcript_lines": chain.lines,
@@ -295,12 +307,14 @@ DOES_NOT_SAY = (
 
 
 def _assumptions(registration: Registration, replay: Replay) -> list[Body]:
-    unit = registration.privacy.unit
-    mixture = (
-        "deployment mixes the sites as calibrated (the shares above)"
-        if registration.weights is None
-        else "deployment mixes the sites by the declared weights"
-    )
+    unit, watched = registration.privacy.unit, isinstance(registration.certificate, Monitor)
+    mixture = "deployment mixes the sites by the declared weights"
+    if registration.weights is None:
+        as_given = "rounds do" if watched else "calibrated (the shares above)"
+        mixture = f"deployment mixes the sites as {as_given}"
+    traffic = "traffic"
+    if isinstance(registration.certificate, Monitor) and registration.certificate.sample == "accepted":
+        traffic = "accepted answers"
     drift = "without drift at any site" if not any(s.drift for s in registration.sites) else "within declared drift"
     order = "in a recorded shuffle" if replay.orders <= {"shuffled"} else "in the table's own order"
     dropout, dropout_how = "every requested release arrived", "checked"
@@ -313,11 +327,14 @@ def _assumptions(registration: Registration, replay: Replay) -> list[Body]:
         {"what": "requests were written down before their answers came", "how": "declared"},
         _origin_note(registration),
         {"what": f"every {unit} was released once", "how": "declared"},
-        {"what": f"{unit}s at a site are independent draws of its traffic, used {order}", "how": "not checkable"},
+        {"what": f"{unit}s at a site are independent draws of its {traffic}, used {order}", "how": "not checkable"},
         *_sharing_note(registration),
         {"what": f"{mixture}, {drift}", "how": "declared"},
         {"what": dropout, "how": dropout_how},
-        {"what": "score, loss and thresholds were fixed before calibration", "how": "declared"},
+        {
+            "what": f"score, loss and thresholds were fixed before {'monitoring' if watched else 'calibration'}",
+            "how": "declared",
+        },
         *_development_note(registration),
         *_grid_note(registration),
     ]

@@ -13,10 +13,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsrc.errors import FedsrcError
 from fedsrc.maths import betting, contrast, ratio, variance_adaptive
 from fedsrc.maths.betting import Covariance
 from fedsrc.maths.boundaries import F, Floats, G, H
-from fedsrc.registration import Betting, Registration, Stitched
+from fedsrc.registration import Betting, Monitor, Registration, Stitched
 from fedsrc.release import registered_mechanism
 from fedsrc.tally import Masses, Tally, masses, transfer
 
@@ -110,7 +111,7 @@ def look(registration: Registration, seen: Sample, before: Look | None = None) -
     method = registration.certificate
     if isinstance(method, Betting):
         return _look_betting(registration, method, seen, before if registration.weights is not None else None)
-    return _look_stitched(registration, method, seen)
+    return _look_stitched(registration, _stitched(method), seen)
 
 
 def for_target_only(registration: Registration, now: Look) -> Look:
@@ -128,7 +129,13 @@ def report(registration: Registration, seen: Sample, decided: Look) -> Bounds:
     method = registration.certificate
     if isinstance(method, Betting):
         return _report_betting(registration, method, seen, decided)
-    return _report_stitched(registration, method, seen, decided)
+    return _report_stitched(registration, _stitched(method), seen, decided)
+
+
+def _stitched(method: Stitched | Monitor) -> Stitched:
+    if isinstance(method, Monitor):
+        raise FedsrcError("this registration is of a monitor, which raises alarms and certifies nothing")
+    return method
 
 
 def up(x: Floats) -> Floats:

@@ -15,6 +15,7 @@ from fedsrc.canonical import canonical_bytes
 from fedsrc.certificate import Body, read_run
 from fedsrc.cli_common import FilePath
 from fedsrc.forecast import Forecast, after_abstention
+from fedsrc.monitor import MonitorState, state_of, words
 from fedsrc.records import Columns, Records
 from fedsrc.replay import Replay
 from fedsrc.report.card import card_text
@@ -83,6 +84,8 @@ def read_table(path: Path, settings: Mapping[str, Any]) -> Records:
 
 def finish(body: Body, folder: Path, output: str, next_command: str | None) -> NoReturn:
     """Print the result and leave with its exit status."""
+    if body.get("kind") == "monitor":
+        show_monitor(state_of(body), output)
     outlook = after(folder) if body["status"] == "ABSTAIN" else None
     if output == "json":
         result = {name: body[name] for name in SUMMARY}
@@ -94,6 +97,15 @@ def finish(body: Body, folder: Path, output: str, next_command: str | None) -> N
         if next_command:
             click.echo(f"\nNext: {next_command}")
     sys.exit(0 if body["status"] == "CERTIFIED" else 1)
+
+
+def show_monitor(found: MonitorState, output: str) -> NoReturn:
+    """Print where a monitor stands and leave with its exit status: 1 is an alarm."""
+    if output == "json":
+        emit(asdict(found))
+    else:
+        click.echo("\n".join(words(found)))
+    sys.exit(1 if found.alarm else 0)
 
 
 def after(folder: Path) -> Forecast | None:

@@ -7,7 +7,7 @@ import math
 from fedsrc.errors import FedsrcError
 from fedsrc.ledger import DELTA, DEVELOPMENT, IN_ORDER, Account, Ledger
 from fedsrc.maths.privacy import epsilon_tight
-from fedsrc.registration import Registration
+from fedsrc.registration import Monitor, Registration
 from fedsrc.release import registered_mechanism
 
 ADJACENCY = {"zero-out": "being there or not", "replacement": "being this one or another"}
@@ -61,7 +61,7 @@ def describe_registration(registration: Registration, site: str) -> list[str]:
     capacity = "as many as it has" if place.capacity is None else f"at most {place.capacity:,}"
     return [
         f"Registration {registration.digest}",
-        f"  wants to show that at most {100 * claim.target_risk:g}% of accepted answers are unsupported",
+        f"  {_purpose(registration)}",
         f"  (its word for the loss: {claim.loss}; for the traffic: {claim.population})",
         f"  asks for noised totals of about {registration.schedule.batch:,} {privacy.unit}s at a time, {capacity}",
         f"  each {privacy.unit} once, with {noise}; epsilon {privacy.epsilon:g} at delta {privacy.delta:g}",
@@ -69,6 +69,13 @@ def describe_registration(registration: Registration, site: str) -> list[str]:
         f"  server key  {registration.server_key or 'none'}",
         f"  site's key  {place.key or 'none'}",
     ]
+
+
+def _purpose(registration: Registration) -> str:
+    method = registration.certificate
+    if isinstance(method, Monitor):
+        return f"watches a deployed certificate: it rings when more than {100 * method.risk:g}% are unsupported"
+    return f"wants to show that at most {100 * registration.claim.target_risk:g}% of accepted answers are unsupported"
 
 
 def status_words(ledger: Ledger, site: str) -> list[str]:

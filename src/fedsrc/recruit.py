@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedsrc.registration import Registration
+from fedsrc.registration import Monitor, Registration
 from fedsrc.release import Request, registered_mechanism
 from fedsrc.tally import Tally
 
@@ -14,7 +14,10 @@ def next_slots(registration: Registration, tally: Tally, left: Sequence[int]) ->
 
     `first` and `final`: every site; with declared weights, each is asked for what brings it to its weight.
     `recruit`: the one site with the largest deficit to its weight (first in registered order on a tie).
+    A monitor asks every site in every round, by its weight, and waits while one of them has nothing.
     """
+    if isinstance(registration.certificate, Monitor):
+        return _in_proportion(registration, left)
     batch, sites = registration.schedule.batch, len(registration.sites)
     drawn = [a + b for a, b in zip(tally.slots, tally.missing, strict=True)]
     if registration.schedule.policy == "recruit":
@@ -24,6 +27,18 @@ def next_slots(registration: Registration, tally: Tally, left: Sequence[int]) ->
     after = sum(drawn) + batch * sites
     due = [round(weight * after) - n for weight, n in zip(registration.weights, drawn, strict=True)]
     return [max(0, min(n, each)) for n, each in zip(due, left, strict=True)]
+
+
+def _in_proportion(registration: Registration, left: Sequence[int]) -> list[int]:
+    batch, weights = registration.schedule.batch, registration.weights
+    if weights is None:
+        return [whole(batch, each) for each in left]
+    most = min(int(room / weight) for room, weight in zip(left, weights, strict=True) if weight > 0)
+    size = whole(batch * len(weights), most)
+    return [
+        min(room, max(1, round(weight * size))) if size and weight > 0 else 0
+        for room, weight in zip(left, weights, strict=True)
+    ]
 
 
 def whole(batch: int, left: int) -> int:

@@ -125,6 +125,45 @@ class Stitched(Frozen):
         return math.fsum([self.sampling_budget, self.noise_budget, self.refusal_budget])
 
 
+class AlarmBets(Frozen):
+    """Bets that risk is above r: geomspace(low, high / r, count), uniform prior."""
+
+    count: int = Field(12, ge=1, le=200)
+    low: float = Field(0.01, gt=0, lt=1)
+    high: float = Field(0.95, gt=0, lt=1)
+
+
+class Monitor(Frozen):
+    """Not a certificate: an alarm on one that is deployed, named by the SHA-256 of its file.
+
+    Alarm when the risk is above `risk`. Guaranteed is either the probability of any false alarm (of which the refusal
+    budget is a part) or the mean number of units until one. The claim of the registration is the one watched over.
+    """
+
+    method: Literal["monitor"] = "monitor"
+    certificate: Hex
+    risk: Probability
+    guarantee: Literal["probability", "run length"] = "probability"
+    false_alarm: Probability = 0.05
+    run_length: int | None = Field(None, ge=2, le=10**15)
+    sample: Literal["traffic", "accepted"] = "traffic"  # what the fresh units are drawn from
+    refusal_budget: float = Field(0.0, ge=0, lt=1)
+    bets: AlarmBets = AlarmBets()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.guarantee == "run length") != (self.run_length is not None):
+            raise ValueError("run_length belongs to guarantee = 'run length', and is needed there")
+        if self.refusal_budget >= self.false_alarm or (self.run_length is not None and self.refusal_budget > 0):
+            raise ValueError("the refusal budget is part of the false-alarm probability; a run length has none")
+        return self
+
+    @property
+    def spent(self) -> float:
+        """Nothing of the claim's failure probability: a false alarm does not make the certificate wrong."""
+        return 0.0
+
+
 class Privacy(Frozen):
     """Who is protected, by how much, and how the release is encoded. epsilon = inf means no noise."""
 
@@ -205,7 +244,7 @@ class Registration(Frozen):
     server_key: Hex | None = None
     claim: Claim
     thresholds: Thresholds
-    certificate: Annotated[Betting | Stitched, Field(discriminator="method")]
+    certificate: Annotated[Betting | Stitched | Monitor, Field(discriminator="method")]
     privacy: Privacy
     sites: Annotated[tuple[Site, ...], Field(strict=False, min_length=1, max_length=100_000)]
     schedule: Schedule = Schedule()
@@ -225,6 +264,8 @@ class Registration(Frozen):
             raise ValueError("the certificate's budgets add up to more than the failure probability")
         if isinstance(self.certificate, Betting):
             self._check_ladder(self.certificate.ladder)
+        if isinstance(self.certificate, Monitor):
+            self._check_monitor(self.certificate)
         if self.schedule.dropout == "adversarial" and not self.charges_dropout:
             raise ValueError("dropout = 'adversarial' needs the betting certificate and a refusal budget")
         return self
@@ -234,6 +275,12 @@ class Registration(Frozen):
             raise ValueError("the risk ladder must be strictly increasing inside (0, 1)")
         if self.claim.target_risk not in rungs:
             raise ValueError(f"the target risk {self.claim.target_risk} must be a rung of the ladder")
+
+    def _check_monitor(self, method: Monitor) -> None:
+        if len(self.thresholds.values) != 1 or self.development is not None:
+            raise ValueError("a monitor watches one threshold, the certified one")
+        if method.risk < self.claim.target_risk:
+            raise ValueError("an alarm below the certified target risk would ring at what was certified")
 
     @property
     def fixed_mixture(self) -> bool:

@@ -13,12 +13,14 @@ from typing import Literal
 from fedsrc.certify import Look, for_target_only, look, sample
 from fedsrc.errors import FedsrcError
 from fedsrc.recruit import make_requests, next_slots
-from fedsrc.registration import Registration
+from fedsrc.registration import Monitor, Registration
 from fedsrc.release import Release, Request, registered_mechanism
 from fedsrc.tally import Tally, add_all, empty, implausible, lose
 from fedsrc.transcript import Absent, Announced, Arrived, Asked, Closed, Ended, Entry, Opened
+from fedsrc.watch import Watch
 
-Status = Literal["CERTIFIED", "OPEN", "ABSTAIN"]
+Status = Literal["CERTIFIED", "OPEN", "ABSTAIN", "STILL SUPPORTED", "ALARM"]
+Reason = Literal["certified", "rounds used", "units used", "alarm"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Replay:
         self.index = {site.name: i for i, site in enumerate(registration.sites)}
         self.tally: Tally = empty(registration)
         self.left = [0] * len(registration.sites)  # public unspent counts
+        self.used = [0] * len(registration.sites)  # slots asked for
         self.announced: set[str] = set()
         self.orders: set[str] = set()
         self.rounds = 0
@@ -54,6 +57,7 @@ class Replay:
         self.refused = 0
         self.absent = 0
         self.look: Look | None = None
+        self.watch = Watch(registration) if isinstance(registration.certificate, Monitor) else None
         self.trace: list[RoundTrace] = []
         self.times: list[str] = []  # when the folded releases were made, by their sites' clocks
         self.ended: str | None = None
@@ -65,6 +69,8 @@ class Replay:
     def status(self) -> Status:
         if self.ended is None:
             return "OPEN"
+        if self.watch is not None:
+            return "ALARM" if self.watch.alarm else "STILL SUPPORTED"
         return "CERTIFIED" if self.choice is not None else "ABSTAIN"
 
     @property
@@ -79,15 +85,24 @@ class Replay:
         slots = next_slots(self.registration, self.tally, self.left)
         return make_requests(self.registration, slots, number=self.number, round=self.rounds + 1)
 
-    def why_over(self) -> Literal["certified", "rounds used", "units used"] | None:
+    def why_over(self) -> Reason | None:
         """Whether, between rounds, the schedule is at its end."""
         if self.in_round:
             return None
+        if self.watch is not None and self.watch.alarm:
+            return "alarm"
         if self.registration.schedule.policy != "final" and self.choice is not None:
             return "certified"
         if self.rounds >= self.registration.schedule.rounds:
             return "rounds used"
+        if self.watch is not None:
+            return None  # fresh units may come
         return None if any(next_slots(self.registration, self.tally, self.left)) else "units used"
+
+    @property
+    def resting(self) -> bool:
+        """Whether a monitor waits for fresh units: nobody has any to ask for."""
+        return self.watch is not None and not self.in_round and not self.plan()
 
     def step(self, entry: Entry) -> None:
         """Fold one entry; a protocol violation is an error."""
@@ -148,10 +163,11 @@ class Replay:
         self.opened = True
 
     def _announce(self, entry: Announced) -> None:
-        if entry.site not in self.index or entry.site in self.announced or self.in_round:
+        again = self.watch is not None  # to a monitor a site says anew what it has, whenever that changes
+        if entry.site not in self.index or (entry.site in self.announced and not again) or self.in_round:
             raise _broken(f"site {entry.site!r} cannot announce units here")
         capacity = self.registration.site(entry.site).capacity
-        if capacity is not None and entry.units > capacity:
+        if capacity is not None and entry.units > capacity - self.used[self.index[entry.site]]:
             raise _broken(f"site {entry.site!r} announces more than its registered capacity")
         self.left[self.index[entry.site]] = entry.units
         self.announced.add(entry.site)
@@ -165,6 +181,7 @@ class Replay:
         due.popleft()
         self.due, self.in_round = due, True
         self.asked[request.digest] = request
+        self.used[self.index[request.site]] += request.slots
         self.number = request.number
 
     def _arrive(self, release: Release) -> None:
@@ -205,8 +222,10 @@ class Replay:
             raise _broken(f"round {entry.round} cannot be closed here")
         self.tally = add_all(self.tally, [(self.index[each.site], each) for each in self.answered])
         self.times += [each.time for each in self.answered]
+        if self.watch is not None:
+            self.watch.close(entry.round, [(self.index[each.site], each) for each in self.answered])
         self.answered, self.in_round, self.rounds = [], False, entry.round
-        if self.tally.total == 0:
+        if self.watch is not None or self.tally.total == 0:
             return
         now = look(self.registration, sample(self.registration, self.tally), self.look)
         enough = now.acceptance_lower >= self.registration.claim.min_acceptance

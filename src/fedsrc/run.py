@@ -31,11 +31,14 @@ def run(
     *,
     watch: Callable[[Replay], None] = lambda _: None,
 ) -> None:
-    """Play rounds until the schedule ends. Started again after a kill, it continues where the transcript stops."""
+    """Play rounds until the schedule ends, or a monitor has nobody to ask. Started again, it continues where the
+    transcript stops."""
     while replay.ended is None:
         reason = replay.why_over()
         if reason is not None:
             record(replay, transcript, Ended(reason=reason))
+        elif replay.resting:
+            return
         else:
             play_round(replay, transcript, carry)
         watch(replay)

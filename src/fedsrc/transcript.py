@@ -75,10 +75,10 @@ class Closed(Frozen):
 
 
 class Ended(Frozen):
-    """No more rounds: a certificate was reached, or nothing is left to ask."""
+    """No more rounds: a certificate or an alarm was reached, or nothing is left to ask."""
 
     kind: Literal["ended"] = "ended"
-    reason: Literal["certified", "rounds used", "units used"]
+    reason: Literal["certified", "rounds used", "units used", "alarm"]
 
 
 Entry = Opened | Announced | Asked | Arrived | Absent | Closed | Ended

@@ -83,9 +83,10 @@ def collect(folder: Path, files: Iterable[Path], key: Key, *, without_missing: b
         _fold(replay, transcript, folder, without_missing)
         outcome.news = _news(replay, transcript.entries[known:])
         outcome.asked = _write_requests(replay, folder, key)
-        if replay.ended is not None:
-            outcome.body = signed(issue(registration, replay, transcript.chain), key)
-            write_certificate(folder, outcome.body)
+        if replay.ended is not None or replay.watch is not None:
+            body = signed(issue(registration, replay, transcript.chain), key)
+            write_certificate(folder, body)
+            outcome.body = None if replay.ended is None else body
     return outcome
 
 

@@ -1,0 +1,226 @@
+"""The monitor of a deployed certificate: how one is registered, and where it stands.
+
+A monitor's folder is a run folder like a certificate's: registration, transcript, and a signed account of it. Its
+registration names the certificate it watches over by the SHA-256 of its file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from fedsrc.canonical import file_digest
+from fedsrc.certificate import CERTIFICATE, Body, read_registration, verify
+from fedsrc.errors import FedsrcError
+from fedsrc.registration import Monitor, Registration, describe
+
+Word = Literal["certified", "still supported", "alarm"]
+WORDS: dict[str, Word] = {
+    "NOT MONITORED YET": "certified",
+    "STILL SUPPORTED": "still supported",
+    "ALARM": "alarm",
+}
+REFUSALS = 0.002  # of the false-alarm probability, kept for honest releases that look implausible
+
+
+@dataclass(frozen=True)
+class MonitorChoices:
+    """What a user decides of a monitor; everything else comes from the certificate's registration."""
+
+    false_alarm: float | None = None
+    run_length: int | None = None
+    risk: float | None = None
+    epsilon: float | None = None
+    batch: int | None = None
+    sample: Literal["traffic", "accepted"] = "traffic"
+    weights: Mapping[str, float] | None = None
+    server_key: str | None = None
+    site_keys: Mapping[str, str] | None = None
+    capacities: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class MonitorState:
+    """Where a monitor stands, in words and numbers, as its verified folder says.
+
+    `log_evidence` reaching `log_line` is the alarm; `progress` is their ratio, between 0 and 1. Risk estimates are
+    noised and bound nothing. `history` has per round: round, records, log_evidence, risk_estimate.
+    """
+
+    state: Word
+    sentence: str
+    guarantee: str
+    certificate: str
+    threshold: float
+    target_risk: float
+    alarm_risk: float
+    unit: str
+    records: int
+    rounds: int
+    epsilon: float
+    delta: float
+    log_evidence: float | None
+    log_line: float
+    progress: float
+    recent_risk_estimate: float | None
+    alarm_round: int | None
+    alarm_records: int | None
+    likely_since: int | None
+    latest: str
+    history: tuple[Body, ...]
+    registration: str
+    transcript: str
+
+    @property
+    def alarm(self) -> bool:
+        return self.state == "alarm"
+
+
+def register_monitor(folder: Path, choices: MonitorChoices, *, trusted: tuple[str, ...] = ()) -> Registration:
+    """A registration that watches over the certificate of a run folder, which is verified first.
+
+    One threshold, the certified one, so that a release is two noised numbers at sensitivity one.
+    """
+    found = verify(folder, trusted=trusted)
+    if found.body["status"] != "CERTIFIED":
+        raise FedsrcError(f"nothing is certified there: status {found.body['status']}", where=str(folder))
+    if found.expired:
+        raise FedsrcError(f"the certificate expired on {found.body['expires']}", where=str(folder))
+    base = read_registration(folder)
+    if choices.false_alarm is not None and choices.run_length is not None:
+        raise FedsrcError("give either a false-alarm probability or a run length, not both")
+    fields: dict[str, Any] = {
+        "server_key": choices.server_key or base.server_key,
+        "claim": base.claim.model_dump(),
+        "thresholds": {"values": (found.body["threshold"],), "weights": (1.0,), "origin": "declared"},
+        "certificate": {
+            "method": "monitor",
+            "certificate": file_digest(folder / CERTIFICATE),
+            "risk": base.claim.target_risk if choices.risk is None else choices.risk,
+            "sample": choices.sample,
+            **_guarantee(choices),
+        },
+        "privacy": {
+            **base.privacy.model_dump(),
+            "encoding": "complementary",
+            "basis": "suffix",
+            "conversion": "tight",
+            "epsilon": base.privacy.epsilon if choices.epsilon is None else choices.epsilon,
+        },
+        "sites": _sites(base, choices),
+        "schedule": {"batch": choices.batch or base.schedule.batch, "rounds": 1_000_000},
+    }
+    try:
+        return Registration.model_validate(fields)
+    except ValidationError as error:
+        raise FedsrcError(f"this monitor cannot be registered: {describe(error)}") from error
+
+
+def state(folder: Path, *, trusted: tuple[str, ...] = (), certificate: Path | None = None) -> MonitorState:
+    """Where the monitor in a folder stands: recomputed from its transcript, its chain and signature checked.
+
+    With `certificate` (a run folder, or the file), the monitor must be of that certificate.
+    """
+    if not isinstance(read_registration(folder).certificate, Monitor):
+        raise FedsrcError("is not the folder of a monitor", where=str(folder))
+    found = state_of(verify(folder, trusted=trusted).body)
+    if certificate is not None:
+        file = certificate / CERTIFICATE if certificate.is_dir() else certificate
+        if file_digest(file) != found.certificate:
+            raise FedsrcError(f"watches over another certificate than {file}", where=str(folder))
+    return found
+
+
+def monitor_alarm(folder: Path, *, trusted: tuple[str, ...] = (), certificate: Path | None = None) -> bool:
+    """Whether the monitor in a folder has raised its alarm; a folder that does not verify is an error."""
+    return state(folder, trusted=trusted, certificate=certificate).alarm
+
+
+def state_of(body: Body) -> MonitorState:
+    """A monitor's state from its verified account."""
+    level, line, alarm = body["log_evidence"], body["log_line"], body["alarm"] or {}
+    return MonitorState(
+        state=WORDS[body["status"]],
+        sentence=body["statement"],
+        guarantee=body["guarantee"],
+        certificate=body["certificate"],
+        threshold=body["threshold"],
+        target_risk=body["target_risk"],
+        alarm_risk=body["alarm_risk"],
+        unit=body["privacy"]["unit"],
+        records=body["records"],
+        rounds=body["rounds"],
+        epsilon=body["privacy"]["epsilon"],
+        delta=body["privacy"]["delta"],
+        log_evidence=level,
+        log_line=line,
+        progress=0.0 if level is None else min(1.0, max(0.0, level / line)),
+        recent_risk_estimate=body["recent_risk_estimate"],
+        alarm_round=alarm.get("round"),
+        alarm_records=alarm.get("records"),
+        likely_since=alarm.get("likely_since"),
+        latest=body["calibrated"],
+        history=tuple(body["evidence"]),
+        registration=body["registration"],
+        transcript=body["transcript"],
+    )
+
+
+def words(found: MonitorState) -> list[str]:
+    """A monitor's state, line by line."""
+    estimate = found.recent_risk_estimate
+    lines = [found.sentence, "", f"Monitor: {found.state.upper()}  (line: risk {found.alarm_risk:g})", found.guarantee]
+    if found.alarm:
+        lines.append(f"The change seems to have begun in round {found.likely_since} (an estimate).")
+    lines += ["", f"Evidence of a risk above {found.alarm_risk:g} (alarm at {found.log_line:.2f})"]
+    shown = found.history if len(found.history) <= 8 else (*found.history[:3], None, *found.history[-4:])
+    lines += ["  ..." if each is None else _round(each, found.unit) for each in shown] or ["  no release yet"]
+    if estimate is not None:
+        lines.append(f"Risk lately, by the noised totals: about {estimate:.3g} (an estimate, no bound)")
+    lines += [
+        "",
+        f"Privacy: each fresh {found.unit} is released once, epsilon {found.epsilon:g}, delta {found.delta:g}",
+        f"Latest release {found.latest or 'none'}",
+        f"Certificate  {found.certificate}",
+        f"Registration {found.registration}",
+        f"Transcript   {found.transcript}",
+    ]
+    return lines
+
+
+def _round(row: Body, unit: str) -> str:
+    return f"  round {row['round']:>3}  {row['records']:>8,} {unit}s  evidence {row['log_evidence']:.2f}"
+
+
+def _guarantee(choices: MonitorChoices) -> dict[str, Any]:
+    if choices.run_length is not None:
+        return {"guarantee": "run length", "run_length": choices.run_length}
+    level = 0.05 if choices.false_alarm is None else choices.false_alarm
+    return {"guarantee": "probability", "false_alarm": level, "refusal_budget": REFUSALS * level}
+
+
+def _sites(base: Registration, choices: MonitorChoices) -> list[dict[str, Any]]:
+    """The certificate's sites. Fresh units are of the deployed traffic itself, so no drift is allowed for; accepted
+    answers mix the sites otherwise than traffic does, so its weights are not theirs."""
+    weights = choices.weights
+    if weights is None and choices.sample == "traffic" and base.weights is not None:
+        weights = {site.name: site.weight or 0.0 for site in base.sites}
+    names = {site.name for site in base.sites}
+    for given in (weights, choices.site_keys, choices.capacities):
+        unknown = sorted(set(given or {}) - names)
+        if unknown:
+            raise FedsrcError(f"{unknown[0]!r} is not a site of the certificate")
+    return [
+        {
+            "name": site.name,
+            "weight": None if weights is None else weights.get(site.name, 0.0),
+            "drift": 0.0,
+            "capacity": (choices.capacities or {}).get(site.name),
+            "key": (choices.site_keys or {}).get(site.name, site.key),
+        }
+        for site in base.sites
+    ]

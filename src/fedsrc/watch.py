@@ -1,0 +1,210 @@
+"""Watching a deployed gate: rounds of fresh labelled units folded into the evidence that its risk has passed a line.
+
+The counterpart of `certify` for a registration whose method is "monitor": `Replay` hands it every closed round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from fedsrc.certify import down
+from fedsrc.maths import detector
+from fedsrc.maths.basis import Ints
+from fedsrc.maths.boundaries import Floats
+from fedsrc.registration import Monitor, Registration
+from fedsrc.release import Release, registered_mechanism
+from fedsrc.tally import Masses, masses
+
+RECENT = 5  # rounds that the estimate of the present risk looks back on
+WatchStatus = Literal["NOT MONITORED YET", "STILL SUPPORTED", "ALARM"]
+DOES_NOT_SAY = (
+    "No alarm is not a new certificate: it says that the fresh units do not show a risk above the line.",
+    "Risk estimates are noised and bound nothing; only the alarm has a guarantee.",
+    "It speaks of the declared loss, as labelled, of units drawn without regard to their labels.",
+)
+
+
+@dataclass(frozen=True)
+class WatchedRound:
+    """One round as the card shows it: units so far, evidence of a risk above the line, and what the round looks like.
+
+    The estimate is of the round alone, from noised masses: no claim.
+    """
+
+    round: int
+    records: int
+    log_evidence: float
+    risk_estimate: float | None
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """When the evidence reached its line, and in which round the change seems to have begun (an estimate)."""
+
+    round: int
+    records: int
+    likely_since: int
+
+
+@dataclass(frozen=True)
+class RoundSample:
+    """What a round brings: its releases' masses (..., K), slots per site, and each site's part in the bets."""
+
+    masses: Masses
+    slots: Floats
+    by: detector.Shares
+
+
+def plan_of(registration: Registration) -> Monitor:
+    """The registered monitor."""
+    method = registration.certificate
+    assert isinstance(method, Monitor)  # whoever watches has such a registration
+    return method
+
+
+@lru_cache(maxsize=64)
+def bets_of(method: Monitor) -> detector.Bets:
+    """The registered bets, compiled once."""
+    b = method.bets
+    return detector.bets(method.risk, count=b.count, low=b.low, high=b.high)
+
+
+def log_line(method: Monitor) -> float:
+    """Where an alarm is raised: the log of the run length, or of one over the false-alarm probability.
+
+    Theory: (x), Theorem (run length), Theorem (probability).
+    """
+    if method.guarantee == "run length":
+        return math.log(method.run_length or 0)
+    return -math.log(method.false_alarm - method.refusal_budget)
+
+
+def round_sample(registration: Registration, slots: Sequence[int], sums: Ints) -> RoundSample:
+    """A round from the slots that arrived per site and their lattice sums (..., K, 2, p)."""
+    seen = masses(registration, sums, 1)
+    n = np.asarray(slots, dtype=np.float64)
+    declared = registration.weights
+    w = n / max(1.0, n.sum()) if declared is None else np.asarray(declared)
+    drift = np.asarray([site.drift for site in registration.sites])
+    flat = Masses(seen.unsupported[..., 0], seen.supported[..., 0], seen.accepted[..., 0], seen.noise)
+    return RoundSample(flat, n, detector.shares(n, w, drift, plan_of(registration).risk))
+
+
+def fold(registration: Registration, log_M: Floats, seen: RoundSample, round: int) -> tuple[Floats, Floats]:
+    """The detector after a round, and the round's own factor, per bet.
+
+    Theory: (x), recursion.
+    """
+    method = plan_of(registration)
+    log_L = detector.log_factor(
+        seen.masses.unsupported, seen.masses.supported, seen.masses.noise, by=seen.by, bets=bets_of(method)
+    )
+    start = float(seen.slots.sum()) if method.guarantee == "run length" else detector.given(round)
+    return detector.step(log_M, log_L, start), log_L
+
+
+def evidence(registration: Registration, log_M: Floats, round: int) -> Floats:
+    """Log evidence after a round: an alarm when it reaches `log_line`."""
+    method = plan_of(registration)
+    kept = 0.0 if method.guarantee == "run length" else detector.kept(round)
+    return detector.log_evidence(log_M, bets_of(method).p, kept)
+
+
+class Watch:
+    """The detector's state: a fold over closed rounds. It stops at the first alarm, which is for good."""
+
+    def __init__(self, registration: Registration) -> None:
+        self.registration = registration
+        self.method = plan_of(registration)
+        self.line = log_line(self.method)
+        self.log_M = detector.nothing(self.method.bets.count)
+        self.factors: list[Floats] = []
+        self.bad: list[tuple[float, float]] = []  # per round: unsupported and accepted mass of the mixture, noised
+        self.rounds: list[WatchedRound] = []
+        self.alarm: Alarm | None = None
+        self.records = 0
+
+    @property
+    def status(self) -> WatchStatus:
+        if self.alarm is not None:
+            return "ALARM"
+        return "STILL SUPPORTED" if self.rounds else "NOT MONITORED YET"
+
+    def close(self, round: int, arrived: Sequence[tuple[int, Release]]) -> None:
+        """Fold a closed round: the releases that arrived, each with its site's index. Without any, nothing changes."""
+        if not arrived:
+            return
+        sites = len(self.registration.sites)
+        slots, sums = [0] * sites, np.zeros((sites, 2, registered_mechanism(self.registration).basis.p), dtype=np.int64)
+        for site, release in arrived:
+            slots[site], sums[site] = release.slots, (release.first, release.second)
+        seen = round_sample(self.registration, slots, sums)
+        number = len(self.rounds) + 1
+        self.log_M, factor = fold(self.registration, self.log_M, seen, number)
+        self.factors.append(factor)
+        self.records += sum(slots)
+        self.bad.append(_mixture(seen))
+        margin = 1e-9 + 1e-14 * self.records  # for floating point
+        level = float(down(evidence(self.registration, self.log_M, number) - margin))
+        self.rounds.append(WatchedRound(round, self.records, level, _risk(self.bad[-1:])))
+        if level >= self.line:
+            since = self.rounds[detector.likely_start(np.stack(self.factors), bets_of(self.method).p)].round
+            self.alarm = Alarm(round, self.records, since)
+
+    def report(self) -> dict[str, Any]:
+        """What a signed account of the monitor says."""
+        return {
+            "kind": "monitor",
+            "status": self.status,
+            "statement": self.statement(),
+            "certificate": self.method.certificate,
+            "threshold": self.registration.thresholds.values[0],
+            "target_risk": self.registration.claim.target_risk,
+            "alarm_risk": self.method.risk,
+            "guarantee": self.guarantee(),
+            "log_line": round(self.line, 9),
+            "log_evidence": self.rounds[-1].log_evidence if self.rounds else None,
+            "recent_risk_estimate": _risk(self.bad[-RECENT:]),
+            "evidence": [asdict(each) for each in self.rounds],
+            "alarm": None if self.alarm is None else asdict(self.alarm),
+            "does_not_say": list(DOES_NOT_SAY),
+        }
+
+    def statement(self) -> str:
+        """The one plain sentence."""
+        unit = self.registration.privacy.unit
+        gate = f"answers with a score of at least {self.registration.thresholds.values[0]!r}"
+        risk = f"{100 * self.method.risk:.6g}%"
+        if self.alarm is not None:
+            return (
+                f"ALARM after {self.alarm.records:,} fresh {unit}s: among {gate} the share of unsupported ones has gone"
+                f" above {risk}; do not rely on the certificate any longer."
+            )
+        if not self.rounds:
+            return f"Certified, and not monitored yet: no fresh {unit} has been looked at."
+        seen = f"{self.records:,} fresh {unit}s"
+        return f"Still supported: {seen} do not show more than {risk} unsupported among {gate}."
+
+    def guarantee(self) -> str:
+        """What is guaranteed of false alarms, in words."""
+        held = f"While at most {100 * self.method.risk:.6g}% of accepted answers are unsupported,"
+        if self.method.guarantee == "probability":
+            return f"{held} an alarm is ever raised with probability at most {100 * self.method.false_alarm:.6g}%."
+        unit = self.registration.privacy.unit
+        return f"{held} it takes {self.method.run_length:,} monitored {unit}s or more on average until an alarm."
+
+
+def _mixture(seen: RoundSample) -> tuple[float, float]:
+    """Unsupported and accepted mass of the deployment mixture in a round, noised."""
+    return float(seen.by.q @ seen.masses.unsupported), float(seen.by.q @ seen.masses.accepted)
+
+
+def _risk(rounds: Sequence[tuple[float, float]]) -> float | None:
+    bad, accepted = (math.fsum(each) for each in zip(*rounds, strict=True)) if rounds else (0.0, 0.0)
+    return None if accepted < 1 else round(min(1.0, max(0.0, bad / accepted)), 4)
