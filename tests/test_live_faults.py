@@ -20,17 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.live_faults import (
-    HOW,
-    MISCHIEF,
-    PROCESSES,
-    ROUNDS,
-    Outcome,
-    run_with_faults,
-    same_as_undisturbed,
-    schedule,
-    struck,
-)
+from tests.live_engine import MISCHIEF
+from tests.live_fate import HOW, PROCESSES, schedule, struck
+from tests.live_faults import ROUNDS, Outcome, run_with_faults, same_as_undisturbed
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torn by a crash:UserWarning")
 RUNS, BLOCK = 200, 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from fedsrc.federation.processes import Child, Tls, environment, free_port, prog
 
 Tell = Callable[[str], None]
 FIRST_DELAY, LONGEST_DELAY = 5.0, 40.0  # seconds; inside Flower's heartbeat a node key cannot be used again
+SETTLED = 60.0  # seconds after which a SuperNode was let in: its death is a new story, with the first delay
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,13 @@ class NodeKeeper:
     def _keep(self) -> None:
         delay = FIRST_DELAY
         while not self._over.is_set():
-            command = supernode_command(self._plan)
+            command, started = supernode_command(self._plan), time.monotonic()
             with Child(command, environment(self._plan.home), self._plan.home / "supernode.log") as child:
                 self._tell(f"SuperNode started (process {child.pid})")
                 while child.status is None and not self._over.wait(0.5):
                     pass
+                if time.monotonic() - started > SETTLED:
+                    delay = FIRST_DELAY
                 if child.status is not None:
                     self._tell(f"SuperNode ended with status {child.status}; it is started again in {delay:g} seconds")
             self._over.wait(delay)
