@@ -42,7 +42,7 @@ def view_text(view: View) -> str:
         _also(body),
         ["Assumptions", *(f"  [{each['how']}] {each['what']}" for each in body["assumptions"])],
         ["What this does not say", *(f"  - {line}" for line in body["does_not_say"])],
-        _foot(body, plain(view["verify"])),
+        _foot(body, view["verify"]),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part)
 
@@ -124,16 +124,16 @@ def _bound(row: Body) -> str:
 
 
 def _sites(body: Body) -> list[str]:
-    mixture = (
-        "mixture as calibrated" if body["mixture"] == "as calibrated" else f"declared weights, eta {body['eta']:.4g}"
-    )
+    mixture = "mixture as calibrated" if body["mixture"] == "as calibrated" else "declared weights"
+    if body["mixture"] != "as calibrated" and body["eta"] is not None:
+        mixture += f", eta {body['eta']:.4g}"
     unit = body["privacy"]["unit"]
     used = f"{body['records']:,} in {count(body['rounds'], 'round')}, {count(body['releases'], 'release')}"
     lines = [f"{unit.capitalize()}s: {used} ({mixture})"]
     for site in body["sites"][:20]:
         weight = "" if site["weight"] is None else f", deployment weight {site['weight']:g}"
         charged = f", {site['charged']:,} charged as missing" if site["charged"] else ""
-        lines.append(f"  {site['name']}: {site['records']:,} ({100 * site['share']:.1f}%){weight}{charged}")
+        lines.append(f"  {plain(site['name'])}: {site['records']:,} ({100 * site['share']:.1f}%){weight}{charged}")
     if len(body["sites"]) > 20:
         lines.append(f"  and {len(body['sites']) - 20} more sites")
     if body["absent"] or body["refused"]:
@@ -169,5 +169,5 @@ def _foot(body: Body, verify: str) -> list[str]:
         f"Last calibration {body['calibrated'] or 'none'}; expires {body['expires'] or 'never'}",
         f"Registration {body['registration']}",
         f"Transcript   {body['transcript']} ({body['transcript_lines']} lines)",
-        f"Check it: {verify}",
+        f"Check it: {plain(verify)}",
     ]

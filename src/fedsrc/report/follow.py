@@ -69,10 +69,11 @@ class Follower:
         return True
 
     def _replaced(self, now: Stamp | None) -> bool:
+        """Whether the transcript is another than the one read so far: that one only grows."""
         before = self._stamps[0] if self._stamps else None
-        if before is None or now is None:
-            return self.chain.lines > 0
-        return now[0] != before[0] or now[1] < self.chain.size
+        if before is None or now is None or now == before:
+            return now is None and self.chain.lines > 0
+        return now[0] != before[0] or now[1] <= before[1]
 
     def _new_lines(self) -> Iterator[bytes]:
         path = self.folder / TRANSCRIPT

@@ -141,5 +141,5 @@ def _check(view: View) -> list[str]:
         f"- Transcript {body['transcript']} ({count(body['transcript_lines'], 'line')})",
         *([f"- Signed by {view['check']['key']}"] if view["check"]["key"] else []),
         *([f"- fedsrc {view['fedsrc']}"] if view["fedsrc"] else []),
-        "", f"    {plain(view['verify'])}",
+        "", "The command:", "", f"    {plain(view['verify'])}",
     ]  # fmt: skip

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedsrc.canonical import canonical_bytes
 from fedsrc.certificate import CERTIFICATE, MAX_BYTES, TRANSCRIPT, check_certificate, issue, parse_certificate
+from fedsrc.errors import FedsrcError
 from fedsrc.files import read_text
 from fedsrc.forecast import Forecast, after_abstention
 from fedsrc.report.follow import Follower
@@ -60,6 +61,9 @@ def build_view(
 ) -> View:
     """The view of a run as far as it was read."""
     body = issue(run.registration, run.replay, run.chain)
+    if body.get("kind") == "monitor":
+        hint = "`fedsrc monitor -o FOLDER` shows where it stands"
+        raise FedsrcError("is the folder of a monitor, which certifies nothing", where=str(run.folder), hint=hint)
     check = _check(run, body, trusted, now or datetime.now(UTC))
     return {
         "format": FORMAT,
@@ -144,6 +148,7 @@ def _progress(run: Follower) -> View:
         "open_round": replay.rounds + 1 if replay.in_round else None,
         "waiting": len(replay.asked) + len(replay.due),
         "answered": len(replay.answered),
+        "reached": replay.choice is not None,
         "left": sum(replay.left),
         "absent": replay.absent,
         "refused": replay.refused,
