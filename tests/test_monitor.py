@@ -27,6 +27,7 @@ from fedsrc.certificate import CERTIFICATE, TRANSCRIPT, verify
 from fedsrc.cli import cli
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import answer_file, collect, read_request, start
+from fedsrc.federation.live import check_live
 from fedsrc.federation.local import certify_table
 from fedsrc.federation.monitoring import monitor_table
 from fedsrc.keys import Key, public_hex
@@ -384,6 +385,9 @@ def test_rounds_keep_the_weights(world: World) -> None:
     assert next_slots(reg, uneven, [1000, 1000]) == [150, 50]
     free = world.registered(batch=100)
     assert next_slots(free, empty(free), [1000, 0]) == [100, 0]
+    assert next_slots(free, empty(free), [600, 400]) == [120, 80]
+    assert next_slots(free, empty(free), [150, 100]) == [150, 100]  # less than half a round would be left
+    assert next_slots(free, empty(free), [0, 0]) == [0, 0]
 
 
 def test_sites_count_by_weight_in_the_fold(world: World) -> None:
@@ -401,6 +405,10 @@ def test_sites_count_by_weight_in_the_fold(world: World) -> None:
 
 
 def test_a_monitor_is_no_certificate(world: World) -> None:
+    with pytest.raises(FedsrcError, match="registration of a monitor"):
+        certify_table(world.registered(), GOOD, world.folder / "wrong", world.ledger, KEY)
+    with pytest.raises(FedsrcError, match="does not run live"):
+        check_live(world.registered(), world.folder / "wrong", KEY)
     body = world.watch(GOOD)
     assert body["kind"] == "monitor"
     assert body["status"] != "CERTIFIED"

@@ -14,7 +14,7 @@ def next_slots(registration: Registration, tally: Tally, left: Sequence[int]) ->
 
     `first` and `final`: every site; with declared weights, each is asked for what brings it to its weight.
     `recruit`: the one site with the largest deficit to its weight (first in registered order on a tie).
-    A monitor asks every site in every round, by its weight, and waits while one of them has nothing.
+    A monitor asks all sites in every round, in proportion, and waits while one that has a weight has nothing.
     """
     if isinstance(registration.certificate, Monitor):
         return _in_proportion(registration, left)
@@ -30,15 +30,12 @@ def next_slots(registration: Registration, tally: Tally, left: Sequence[int]) ->
 
 
 def _in_proportion(registration: Registration, left: Sequence[int]) -> list[int]:
-    batch, weights = registration.schedule.batch, registration.weights
-    if weights is None:
-        return [whole(batch, each) for each in left]
-    most = min(int(room / weight) for room, weight in zip(left, weights, strict=True) if weight > 0)
-    size = whole(batch * len(weights), most)
-    return [
-        min(room, max(1, round(weight * size))) if size and weight > 0 else 0
-        for room, weight in zip(left, weights, strict=True)
-    ]
+    """Every round of a monitor mixes the sites alike: by their weights, or else by what they have."""
+    weights = registration.weights or tuple(each / max(1, sum(left)) for each in left)
+    parts = list(zip(left, weights, strict=True))
+    most = min((int(room / weight + 1e-9) for room, weight in parts if weight > 0), default=0)
+    size = whole(registration.schedule.batch * sum(weight > 0 for weight in weights), most)
+    return [min(room, max(1, round(weight * size))) if size and weight > 0 else 0 for room, weight in parts]
 
 
 def whole(batch: int, left: int) -> int:

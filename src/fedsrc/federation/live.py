@@ -16,7 +16,7 @@ from fedsrc.federation.local import check_folder, check_server_key
 from fedsrc.federation.post import Clock, Patience, Post, RealClock, Tell
 from fedsrc.files import write_whole
 from fedsrc.keys import Key
-from fedsrc.registration import Registration
+from fedsrc.registration import Monitor, Registration
 from fedsrc.replay import Replay
 from fedsrc.run import begin, record, run
 from fedsrc.transcript import Absent, Announced, Closed, Transcript
@@ -69,6 +69,8 @@ def finished(registration: Registration, folder: Path, key: Key) -> Body | None:
 
 def check_live(registration: Registration, folder: Path, key: Key) -> None:
     """Refuse a registration that a live run cannot trust its messages by, or a folder of another run."""
+    if isinstance(registration.certificate, Monitor):
+        raise FedsrcError("a monitor does not run live", hint="use tables (fedsrc monitor) or files (fedsrc request)")
     check_server_key(registration, key)
     if registration.server_key is None:
         raise FedsrcError("the registration names no server key", hint="register with --server-key")

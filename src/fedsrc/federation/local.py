@@ -13,7 +13,7 @@ from fedsrc.keys import Key, public_hex
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow, check_limit
 from fedsrc.records import Records
-from fedsrc.registration import Registration
+from fedsrc.registration import Monitor, Registration
 from fedsrc.release import Request
 from fedsrc.replay import Replay
 from fedsrc.run import Answer, begin, record, run
@@ -45,6 +45,8 @@ def certify_table(
 ) -> Body:
     """Run to a certificate or an abstention. Called again on the same folder it continues; when done, it repeats
     the same certificate."""
+    if isinstance(registration.certificate, Monitor):
+        raise FedsrcError("this is the registration of a monitor", hint="fedsrc monitor, with --registration")
     check_folder(folder, registration)
     check_server_key(registration, key)
     with closing(Ledger(ledger_path)) as ledger:

@@ -87,8 +87,7 @@ def log_factor(U: Floats, S: Floats, V: Covariance, *, by: Shares, bets: Bets) -
     """
     x, y = slopes(bets.r, by.q[:, None] * bets.theta)
     noise = Covariance(*(np.asarray(v)[..., None] for v in V)).of(x, y)
-    terms = np.asarray(U)[..., None] * x + np.asarray(S)[..., None] * y - noise / 2.0
-    return np.asarray(terms.sum(axis=-2) - bets.theta * by.c, dtype=np.float64)
+    return np.asarray(U @ x + S @ y - noise.sum(axis=-2) / 2.0 - bets.theta * by.c, dtype=np.float64)
 
 
 def nothing(count: int) -> Floats:
