@@ -26,7 +26,7 @@ from tests.live_fate import HOW
 from tests.live_faults import Outcome, run_with_faults, same_as_undisturbed
 from tests_live.faults import PROCESSES, ROUNDS, SITES, Kill, RealOutcome, play_with_kills
 
-REAL, IN_PROCESS = 8, 200
+REAL, IN_PROCESS = 6, 200
 
 
 def real_run(folder: Path, seed: int) -> RealOutcome:

@@ -497,6 +497,24 @@ def test_named_sites_may_join_late(tmp_path: Path) -> None:
     verify(tmp_path / "run")
 
 
+def test_a_hello_that_is_lost_is_sent_again(tmp_path: Path) -> None:
+    """Without an error, and without the node going away: its site joins once the letter is too old to be answered."""
+    post, lost, told = own_post(), list[Letter](), list[str]()
+    post.delay = lambda letter: 15.0 if letter.kind == "release" else 0.0
+
+    def once(letter: Letter, reply: Reply) -> Sequence[Reply]:
+        if letter.kind == "hello" and letter.node == 3 and not lost:
+            lost.append(letter)
+            return []
+        return [reply]
+
+    post.mischief = once
+    live(tmp_path, post=post, told=told)
+    assert [entry.site for entry in entries(tmp_path, Announced)] == ["a", "b", "c"]
+    assert len([letter for letter in post.letters if letter.kind == "hello" and letter.node == 3]) == 2
+    assert not any("doubles" in line for line in told)
+
+
 def test_nobody_there_ends_nothing(tmp_path: Path) -> None:
     post = own_post()
     post.mischief = lambda _, reply: [Reply(reply.to, problem="no site process listens")]

@@ -40,9 +40,8 @@ class _Open:
 class _Meeting:
     """A node that has not said who it is."""
 
-    again: float = 0.0
+    again: float = 0.0  # not before then
     pause: float = 0.0
-    asked: bool = False
     problem: str = ""
 
 
@@ -124,19 +123,19 @@ class LiveCarrier:
         now, due = self._clock.now(), list[tuple[Node, Challenge]]()
         for node in self._live.values():
             meeting = self._meetings.setdefault(node.id, _Meeting())
-            if node.id not in self._hellos and not meeting.asked and now >= meeting.again:
+            if node.id not in self._hellos and now >= meeting.again:
                 due.append((node, Challenge.by(self._key, self._registration.digest, node.id)))
         letters = [Letter(node.id, "hello", challenge.to_bytes()) for node, challenge in due]
         for (node, challenge), number in zip(due, self._push(letters, self._patience.round), strict=True):
             if number is None:
                 self._postpone(node.id, "a hello could not be sent")
             else:
-                self._meetings[node.id].asked = True
+                self._meetings[node.id].again = now + self._patience.round  # a hello that is lost is sent again
                 self._expected[number] = partial(self._met, node, challenge)
 
     def _met(self, node: Node, challenge: Challenge, reply: Reply) -> None:
-        if node.id not in self._meetings:
-            return  # it has gone
+        if node.id not in self._meetings or node.id in self._hellos:
+            return  # it has gone, or said who it is
         problem = reply.problem or "an empty reply"
         if reply.data is not None:
             try:
@@ -182,7 +181,7 @@ class LiveCarrier:
         """Ask a node again later, and say why once."""
         meeting = self._meetings[node]
         meeting.pause = min(max(self._patience.retry, 2 * meeting.pause), LONGEST_PAUSE)
-        meeting.again, meeting.asked = self._clock.now() + meeting.pause, False
+        meeting.again = self._clock.now() + meeting.pause
         if meeting.problem != problem:
             self._tell(f"refused: node {node}: {_plain(problem)}")
         meeting.problem = problem
