@@ -145,19 +145,19 @@ def main() -> None:
     sampler = SampleRecording(Path(f"{sys.argv[2]}.samples.jsonl")).identity
     facts = f"""\
 {len(answers)} answers, {pl.read_parquet(sys.argv[2])["source"].n_unique()} prompts, {COUNT} responses each, drawn by
-{sampler["model"]} ({finished:.0%} came to an end within their tokens; {several:.0%} of the answers have more than one
-cluster)."""
+{sampler["model"]}; {finished:.0%} of them came to an end within their tokens, and {several:.0%} of the answers have
+more than one cluster."""
     publish("polygraph.md", [HEAD, facts, markdown(("statistic", "agreement"), rows(found)), READING])
 
 
 HEAD = """\
 # Agreement with a published implementation
 
-lm-polygraph 0.7.0 computes the same statistics from the same stored responses and token arrays, and gets the same
-numbers. Made by
+Where lm-polygraph 0.7.0 computes the same statistic from the same stored responses and token arrays, it gets the same
+number, up to the last bit; its own estimator of semantic entropy is another one (last row). Made by
 
     python -m venv polygraph && polygraph/bin/pip install lm-polygraph==0.7.0 -e '.[models]'
-    fedsrc score answers.jsonl --score semantic-entropy --score entropy --samples 5 --sample-tokens 48 \\
+    fedsrc score answers.jsonl --score semantic-entropy --score entropy --samples 5 --sample-tokens 24 \\
       --model SmolLM2-135M-Instruct.Q4_1.gguf --embedding all-MiniLM-L6-v2/ -o records.parquet
     polygraph/bin/python benchmarks/polygraph.py answers.jsonl records.parquet all-MiniLM-L6-v2/
 

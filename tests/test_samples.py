@@ -233,6 +233,35 @@ def test_every_score_is_in_the_unit_interval_and_shares_the_draws(tmp_path: Path
         assert sum(found[name][1::2]) > sum(found[name][::2])
 
 
+def test_all_that_is_compared_is_asked_for_at_once(tmp_path: Path) -> None:
+    """Mutants killed: a score that compares other texts than it names, one by one."""
+
+    class Spaced(Words):
+        def sample(self, wanted: Sequence[Wanted], how: Sampling) -> list[Sample]:
+            return [Sample(f"\n{each.text} ", each.logprobs, True) for each in super().sample(wanted, how)]
+
+    class Asked(Counts, Subsets):
+        calls = 0
+
+        def embed(self, texts: Sequence[str]) -> Floats:
+            self.calls += 1
+            return super().embed(texts)
+
+        def judge(self, pairs: Sequence[Pair]) -> Floats:
+            self.calls += 1
+            return super().judge(pairs)
+
+    recording = SampleRecording(tmp_path / "s.jsonl", Spaced())
+    for name in SAMPLED:
+        for entails in (None, Asked()):
+            if entails is None and name == "selfcheck-nli":
+                continue
+            embeds = Asked()
+            means = Means(recording, 4, embeds, entails)
+            score_answers(answers(), [name], Settings(), None, means=means)
+            assert embeds.calls + (entails.calls if entails else 0) == ("ngram" not in name), name
+
+
 def test_a_score_takes_the_first_that_it_asks_for(tmp_path: Path) -> None:
     recording = SampleRecording(tmp_path / "s.jsonl", Words())
     whole = score_answers(

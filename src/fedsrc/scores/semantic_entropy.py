@@ -52,7 +52,7 @@ def entropy_of(weights: Floats, groups: Sequence[int]) -> float:
 def semantic_entropy(samples: Sequence[Sample], same: Same) -> float:
     """SE of the samples, each cluster weighted by the length-normalised probabilities of its members."""
     mean = np.array([sample.logprobs.mean() for sample in samples])
-    return entropy_of(np.exp(mean - mean.max()), clusters([sample.text for sample in samples], same))
+    return entropy_of(np.exp(mean - mean.max()), clusters([sample.text.strip() for sample in samples], same))
 
 
 def discrete_semantic_entropy(texts: Sequence[str], same: Same) -> float:
