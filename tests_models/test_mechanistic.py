@@ -1,4 +1,4 @@
-"""Mechanistic signals with real weights, and with tiny random ones of other families, against a plain slow pass.
+"""Mechanistic signals and the judge with real weights, and with tiny random ones, against a plain slow pass.
 
 The slow pass reads prompt and response as one text with eager attention, asks the library for every attention matrix
 and hidden state, and follows the definitions a token and a head at a time. It agrees to 1e-6 here; TOLERANCE leaves
@@ -26,7 +26,7 @@ from test_supervised import answers
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.fit import fitted_mechanistic
-from fedsrc.scores.judge import CHOICES, Verdict, confidence, verdict_pairs
+from fedsrc.scores.judge import CHOICES, GREEDY, Verdict, confidence, question_in_words, verdict_pairs
 from fedsrc.scores.mechanistic import Signals
 from fedsrc.scores.mechanistic_signals import signals
 from fedsrc.scores.model import Prompted
@@ -100,7 +100,7 @@ def hooks_of(model: TransformersModel) -> list[int]:
 
 
 def test_signals_are_those_of_a_plain_pass(model: TransformersModel) -> None:
-    check(model, PAIRS)
+    check(model, PAIRS[:2])
     before = hooks_of(model)
     signals(model, PAIRS[:1])
     assert hooks_of(model) == before
@@ -152,3 +152,15 @@ def test_the_judge_takes_the_two_answers_over_each_other(model: TransformersMode
     expected = torch.softmax(logits[[ids[0][0], ids[1][0]]].double(), 0)[0]
     assert confidence(Verdict(*model.score(pairs))) == pytest.approx(float(expected), abs=TOLERANCE)
     assert CHOICES == (" True", " False")
+
+
+def test_a_judges_words_are_the_most_likely_ones(model: TransformersModel) -> None:
+    """Another route: the library's own greedy decoding, up to a line break."""
+    wanted = [question_in_words(each) for each in answers()[:2]]
+    for each, reply in zip(wanted, model.sample(wanted, GREEDY), strict=True):
+        ids = model.encode([Prompted(each.prompt, ".")]).prompts[each.prompt]
+        settings = {"do_sample": False, "max_new_tokens": GREEDY.max_tokens, "pad_token_id": model.pad}
+        with torch.inference_mode():
+            out = model.network.generate(torch.tensor([ids]), attention_mask=torch.ones((1, len(ids))), **settings)
+        said = model.tokenizer.decode(out[0, len(ids) :], skip_special_tokens=True)
+        assert reply.text == said.split("\n")[0]
