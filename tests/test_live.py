@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ast
 import multiprocessing
+import os
 import random
+import signal
 import socket
 import ssl
 import tempfile
@@ -38,7 +40,7 @@ from fedsrc.federation.live import check_live, finished
 from fedsrc.federation.log import one_line
 from fedsrc.federation.node_keys import name_of_private, name_of_public
 from fedsrc.federation.post import Letter, Patience, Reply
-from fedsrc.federation.processes import Tls, check_encrypted, environment
+from fedsrc.federation.processes import Child, Tls, check_encrypted, descendants, environment, left_behind
 from fedsrc.federation.site_socket import Door
 from fedsrc.federation.trial import make_trial
 from fedsrc.keys import Key, load, public_hex
@@ -371,6 +373,26 @@ def test_what_flower_is_started_with(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     check_encrypted("example.org", Tls(ca=tmp_path), insecure=False)
     with pytest.raises(FedsrcError, match="not be encrypted"):
         check_encrypted("example.org", Tls(), insecure=False)
+
+
+def test_what_a_killed_process_leaves_behind_is_ended(tmp_path: Path) -> None:
+    """Flower's executors and apps may outlive a SuperNode that is killed: they have lost their parent by then."""
+    command = ["/bin/sh", "-c", "sleep 1000 & echo started; exec sleep 1000"]
+    told: list[str] = []
+    with Child(command, environment(tmp_path), tmp_path / "log", told.append) as one:
+        while not told:
+            time.sleep(0.01)
+        os.kill(one.pid, signal.SIGKILL)
+        while one.status is None:
+            time.sleep(0.01)
+        assert [each.pid for each in descendants(one.pid)] == [each.pid for each in left_behind(tmp_path)] != []
+        assert left_behind(tmp_path / "elsewhere") == []
+        one.stop(0.1)
+        for _ in range(1000):
+            if not (descendants(one.pid) or left_behind(tmp_path)):
+                return
+            time.sleep(0.01)
+        pytest.fail("it is still there")
 
 
 # The carrier: whole runs, with an engine that misbehaves.

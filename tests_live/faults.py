@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedsrc.federation.processes import descendants
 from tests.live_account import Account
-from tests_live.world import Started, World, check, gone, left_of, running, until, words_of
+from tests_live.world import Started, World, check, gone, running, until
 
 PROCESSES = {
     "server app": "flwr-serverapp",
@@ -46,7 +46,6 @@ class RealOutcome:
     account: Account
     starts: int  # of `fedsrc server`
     seconds: float
-    orphans: list[str]  # what was left of killed SuperNodes until the site was stopped
 
 
 class Run:
@@ -60,6 +59,16 @@ class Run:
     @property
     def server(self) -> Started:
         return self.servers[-1]
+
+    def play(self, plan: list[tuple[str, int]]) -> list[Kill]:
+        """To the certificate, with a kill in each of these rounds."""
+        kills = []
+        for kind, rounds in plan:
+            until(partial(self.reached, rounds))
+            kills.append(self.kill(kind))
+        until(lambda: self.reached(ROUNDS) and self.world.ended())
+        until(lambda: self.server.process.poll() is not None)
+        return kills
 
     def reached(self, rounds: int) -> bool:
         """Whether so many rounds are over. A server that has given up is started again: the same command."""
@@ -106,15 +115,12 @@ def play_with_kills(folder: Path, seed: int) -> RealOutcome:
     kinds = rng.sample(list(PROCESSES), len(PROCESSES))
     moments = sorted(rng.sample(range(ROUNDS - 1), len(kinds)))  # rounds closed before each
     with running(world) as sites:
-        run, kills = Run(world, sites, rng), []
-        for kind, rounds in zip(kinds, moments, strict=True):
-            until(partial(run.reached, rounds))
-            kills.append(run.kill(kind))
-        until(lambda: run.reached(ROUNDS) and world.ended())
-        run.server.process.wait()
+        run = Run(world, sites, rng)
+        try:
+            kills = run.play(list(zip(kinds, moments, strict=True)))
+        finally:
+            if run.server.process.poll() is None:
+                run.server.end()
         seconds = time.monotonic() - run.begin
-        until(partial(gone, set().union(*(server.family for server in run.servers))))
-        mine = {each for site in sites.values() for each in site.family}
-        below = {each.pid for site in sites.values() for each in site.look()}
-        orphans = [words_of(each.pid) for each in left_of(mine) if each.pid not in below]
-    return RealOutcome(seed, kills, check(world), len(run.servers), seconds, orphans)
+        until(partial(gone, {each for server in run.servers for each in server.family}))
+    return RealOutcome(seed, kills, check(world), len(run.servers), seconds)

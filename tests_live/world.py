@@ -160,19 +160,13 @@ def running(world: World) -> Iterator[dict[str, Started]]:
             until(partial(gone, each.family))
 
 
-def left_of(family: set[Process]) -> list[Process]:
-    """Those that still run."""
-    left = []
+def gone(family: set[Process]) -> bool:
     for each in family:
         with suppress(OSError):
             fields = Path(f"/proc/{each.pid}/stat").read_text().rpartition(") ")[2].split()
             if fields[19] == each.started and fields[0] not in "ZX":
-                left.append(each)
-    return left
-
-
-def gone(family: set[Process]) -> bool:
-    return not left_of(family)
+                return False
+    return True
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -1,7 +1,8 @@
 """Processes that fedsrc starts and looks after: always with telemetry off, and none left behind.
 
-Each is started with a signal that ends it should its parent be killed; what it starts itself (Flower starts an
-executor, and that one the apps) is found through /proc and ended with it.
+Each is started with a signal that ends it should its parent be killed, and in a session of its own. What it starts
+itself (Flower starts an executor, and that one the apps) is found by that session through /proc, also when it has lost
+its parent, and ended with it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,7 +106,7 @@ class Child:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
-        _end(family, seconds)
+        end([*family, *descendants(self.pid)], seconds)
         self._reader.join(1.0)
 
     def __enter__(self) -> Self:
@@ -126,15 +127,29 @@ class Process:
 
 
 def descendants(pid: int) -> list[Process]:
-    """The processes that one has started, and theirs."""
+    """The processes that one has started, and theirs; of a `Child` also those whose parent is gone."""
     children: dict[int, list[Process]] = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal() and (fields := _stat(int(folder.name))):
-            children.setdefault(int(fields[1]), []).append(Process(int(folder.name), fields[19]))
-    found, at = list(children.get(pid, [])), 0
+    found = list[Process]()
+    for number, fields in _listed():
+        process = Process(number, fields[19])
+        children.setdefault(int(fields[1]), []).append(process)
+        if int(fields[3]) == pid != number:
+            found.append(process)
+    found, at = [*found, *(each for each in children.get(pid, []) if each not in found)], 0
     while at < len(found):
-        found += children.get(found[at].pid, [])
+        found += [each for each in children.get(found[at].pid, []) if each not in found]
         at += 1
+    return found
+
+
+def left_behind(home: Path) -> list[Process]:
+    """Flower's processes with this home, whoever started them."""
+    mark = f"FLWR_HOME={home.resolve()}".encode()
+    found = []
+    for number, fields in _listed():
+        with suppress(OSError):
+            if mark in Path(f"/proc/{number}/environ").read_bytes().split(b"\0"):
+                found.append(Process(number, fields[19]))
     return found
 
 
@@ -169,6 +184,13 @@ def _copy(stream: IO[bytes], log: Path, tell: Callable[[str], None]) -> None:
             tell(line.decode(errors="replace").rstrip())
 
 
+def _listed() -> Iterator[tuple[int, list[str]]]:
+    """All processes that run now, with what `_stat` says of each."""
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal() and (fields := _stat(int(folder.name))):
+            yield int(folder.name), fields
+
+
 def _stat(pid: int) -> list[str] | None:
     """A process's state, parent and so on as the system lists them after its name; None if it is gone or a zombie."""
     try:
@@ -183,10 +205,10 @@ def _running(process: Process) -> bool:
     return fields is not None and fields[19] == process.started
 
 
-def _end(family: Sequence[Process], seconds: float) -> None:
+def end(family: Sequence[Process], seconds: float) -> None:
     """They end by themselves when their parent does; after a while, they are ended."""
-    end = time.monotonic() + seconds
-    while any(map(_running, family)) and time.monotonic() < end:
+    latest = time.monotonic() + seconds
+    while any(map(_running, family)) and time.monotonic() < latest:
         time.sleep(0.1)
     for process in filter(_running, family):
         with suppress(ProcessLookupError):

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.processes import Child, Tls, environment, free_port, program
+from fedsrc.federation.processes import Child, Tls, end, environment, free_port, left_behind, program
 
 Tell = Callable[[str], None]
 FIRST_DELAY, LONGEST_DELAY = 5.0, 40.0  # seconds; inside Flower's heartbeat a node key cannot be used again
+GRACE = 8.0  # seconds for what an earlier SuperNode has left to end by itself
 SETTLED = 60.0  # seconds after which a SuperNode was let in: its death is a new story, with the first delay
 
 
@@ -58,6 +59,7 @@ class NodeKeeper:
         self._thread.join()
 
     def _keep(self) -> None:
+        end(left_behind(self._plan.home), GRACE)  # of a site's process that was killed
         delay = FIRST_DELAY
         while not self._over.is_set():
             command, started = supernode_command(self._plan), time.monotonic()
