@@ -32,7 +32,6 @@ from fedsrc.federation.local import certify_table
 from fedsrc.federation.monitoring import monitor_table
 from fedsrc.keys import Key, public_hex
 from fedsrc.ledger import Ledger
-from fedsrc.maths import detector
 from fedsrc.monitor import MonitorChoices, monitor_alarm, register_monitor, state
 from fedsrc.policy import allow, describe_registration
 from fedsrc.records import Records
@@ -42,7 +41,7 @@ from fedsrc.release import registered_mechanism
 from fedsrc.replay import Replay
 from fedsrc.tally import empty
 from fedsrc.transcript import Announced, Arrived, Asked, Closed, Ended, Transcript, read_transcript
-from fedsrc.watch import log_line, plan_of
+from fedsrc.watch import log_line, plan_of, round_sample
 from tests.helpers import changed, registration, table
 
 KEY = Key.generate()
@@ -199,6 +198,17 @@ def test_evidence_is_the_sum_over_starts(world: World, choices: dict[str, Any]) 
     assert body["alarm"]["round"] == next(i for i, level in enumerate(by_hand, 1) if level >= log_line(plan_of(reg)))
 
 
+def test_it_rings_in_the_first_round_at_the_line(world: World) -> None:
+    """A slow change in small rounds, so that the line is crossed and not jumped over."""
+    reg = world.registered(batch=10)
+    body = world.watch(fresh(1600, seed=3, bad=0.35), reg)
+    levels = [row["log_evidence"] for row in body["evidence"]]
+    line = log_line(plan_of(reg))
+    assert body["status"] == "ALARM"
+    assert all(level < line for level in levels[:-1])
+    assert line <= levels[-1] < 1.5 * line
+
+
 def test_certified_then_supported_then_alarm(world: World) -> None:
     good = world.watch(GOOD)
     assert good["status"] == "STILL SUPPORTED"
@@ -235,6 +245,8 @@ def test_the_alarm_is_for_good_and_spends_nothing_more(world: World) -> None:
     assert body["status"] == "ALARM"
     assert (world.place / TRANSCRIPT).read_bytes() == before
     assert (world.spent(GOOD), world.spent(WORSE)) == (0, spent)
+    with closing(Ledger(world.ledger)) as ledger:
+        assert GOOD.digest not in [each.intake.content for each in ledger.accounts("a")]  # it can still calibrate
 
 
 def test_the_same_table_again_changes_nothing(world: World) -> None:
@@ -400,8 +412,13 @@ def test_sites_count_by_weight_in_the_fold(world: World) -> None:
     assert body["status"] == "STILL SUPPORTED"
     mean = 0.9 * loss[base.site == 0].mean() + 0.1 * loss[base.site == 1].mean()
     assert body["recent_risk_estimate"] == pytest.approx(mean, abs=0.05)
-    by = detector.shares(np.array([180.0, 20.0]), np.array([0.9, 0.1]), np.zeros(2), 0.2)
-    assert by.q == pytest.approx([1.0, 1.0])
+    sums = np.zeros((2, 2, 1), dtype=np.int64)
+    assert round_sample(reg, [180, 20], sums).by.q == pytest.approx([1.0, 1.0])
+    uneven = round_sample(reg, [90, 90], sums).by
+    assert uneven.q == pytest.approx([1.0, 1 / 9])
+    assert uneven.c == 0.0
+    assert round_sample(reg, [90, 0], sums).by.c == pytest.approx(100 * 0.2 * 0.1)  # site b is silent
+    assert round_sample(world.registered(), [90, 30], sums).by.q == pytest.approx([1.0, 1.0])
 
 
 def test_a_monitor_is_no_certificate(world: World) -> None:
