@@ -368,6 +368,18 @@ def test_a_changed_folder_is_refused(world: World) -> None:
         monitor_alarm(world.run)
 
 
+def test_it_can_be_asked_while_it_is_at_work(world: World) -> None:
+    """The account on disk is of an earlier line; what has come since counts, an alarm above all."""
+    world.watch(GOOD)
+    account = (world.place / CERTIFICATE).read_bytes()
+    world.watch(WORSE)
+    (world.place / CERTIFICATE).write_bytes(account)
+    assert state(world.place).alarm_round is not None
+    (world.place / CERTIFICATE).write_bytes(account.replace(b'"records": 400', b'"records": 401', 1))
+    with pytest.raises(FedsrcError, match="does not follow"):
+        state(world.place)
+
+
 def test_a_monitor_is_of_one_certificate(world: World, tmp_path: Path) -> None:
     world.watch(GOOD)
     other = World(tmp_path / "other", target_risk=0.25)

@@ -14,9 +14,22 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from fedsrc.canonical import file_digest
-from fedsrc.certificate import CERTIFICATE, Body, read_registration, verify
+from fedsrc.certificate import (
+    CERTIFICATE,
+    MAX_BYTES,
+    TRANSCRIPT,
+    Body,
+    check_certificate,
+    issue,
+    parse_certificate,
+    read_registration,
+    verify,
+)
 from fedsrc.errors import FedsrcError
+from fedsrc.files import read_text
 from fedsrc.registration import Monitor, Registration, describe
+from fedsrc.replay import Replay
+from fedsrc.transcript import Chain, read_entries
 
 Word = Literal["certified", "still supported", "alarm"]
 WORDS: dict[str, Word] = {
@@ -123,16 +136,40 @@ def register_monitor(folder: Path, choices: MonitorChoices, *, trusted: tuple[st
 def state(folder: Path, *, trusted: tuple[str, ...] = (), certificate: Path | None = None) -> MonitorState:
     """Where the monitor in a folder stands: recomputed from its transcript, its chain and signature checked.
 
-    With `certificate` (a run folder, or the file), the monitor must be of that certificate.
+    The signed account may be of an earlier line, while the monitor is at work. With `certificate` (a run folder, or
+    the file), the monitor must be of that certificate.
     """
-    if not isinstance(read_registration(folder).certificate, Monitor):
+    registration = read_registration(folder)
+    if not isinstance(registration.certificate, Monitor):
         raise FedsrcError("is not the folder of a monitor", where=str(folder))
-    found = state_of(verify(folder, trusted=trusted).body)
+    found = state_of(_account(registration, folder, trusted))
     if certificate is not None:
         file = certificate / CERTIFICATE if certificate.is_dir() else certificate
         if file_digest(file) != found.certificate:
             raise FedsrcError(f"watches over another certificate than {file}", where=str(folder))
     return found
+
+
+def _account(registration: Registration, folder: Path, trusted: tuple[str, ...]) -> Body:
+    """What the transcript comes to; the signed account must follow from it as it is or was."""
+    where = folder / CERTIFICATE
+    text = read_text(where, MAX_BYTES)
+    signed_line = parse_certificate(text, str(where)).get("transcript")
+    replay, chain, follows = Replay(registration), Chain(), False
+    for entry, after in read_entries(folder / TRANSCRIPT):
+        replay.step(entry)
+        chain = after
+        if chain.head == signed_line:
+            expected = issue(registration, replay, chain)
+            check_certificate(text, expected, registration.server_key, trusted, where=str(where))
+            follows = True
+    if not follows:
+        raise FedsrcError(
+            "the monitor's account does not follow from the transcript",
+            where=str(where),
+            hint="do not rely on it; lines of the transcript were cut off or exchanged",
+        )
+    return issue(registration, replay, chain)
 
 
 def monitor_alarm(folder: Path, *, trusted: tuple[str, ...] = (), certificate: Path | None = None) -> bool:
