@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -168,7 +170,7 @@ def warm(reader: Reader) -> Iterator[None]:
             server.wait()
 
 
-@pytest.mark.parametrize("name", ["air-gapped", "monitor", "your-own-table", "scores"])
+@pytest.mark.parametrize("name", ["air-gapped", "card", "monitor", "your-own-table", "scores"])
 def test_a_reader_can_follow(name: str, tmp_path: Path) -> None:
     reader, found = Reader(tmp_path), list(steps(ROOT / "docs" / f"{name}.md"))
     assert any("fedsrc " in step.command for step in found)
@@ -183,6 +185,22 @@ def test_an_auditor_can_follow(tmp_path: Path) -> None:
     assert len(found) > 2
     for step in found:
         reader.run(step)
+
+
+def test_a_gate_can_be_run(tmp_path: Path) -> None:
+    """With the command that is installed: the service is a process of its own, here at a port that is free."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = str(probe.getsockname()[1])
+    reader, found = Reader(tmp_path), list(steps(ROOT / "docs" / "gate.md"))
+    assert any("gate serve" in step.command for step in found)
+    try:
+        for step in found:
+            serve = f"fedsrc gate serve --port {port}"
+            reader.run(replace(step, command=step.command.replace("8321", port).replace("fedsrc gate serve", serve)))
+    finally:
+        for pid in reader.work.glob("gate.pid"):
+            with suppress(ProcessLookupError):
+                os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
 def test_figures_of_the_theory(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ from fedsrc.certificate import CERTIFICATE
 from fedsrc.gate import ACCEPTED, BELOW, EXPIRED, HALTED, UNUSABLE, Gate
 from fedsrc.service import server as server_module
 from fedsrc.service.limits import Bucket, Limits
+from fedsrc.service.server import bind
 from tests.gate_certificates import TRUSTED, Terminal, body, original, renewed
 from tests.gate_server import Client, serving
 
@@ -82,7 +83,8 @@ BAD = {
     "huge": b'{"score": 1' + b"0" * 5000 + b"}", "missing": b"{}", "more": b'{"score": 0.9, "answer": "31415"}',
     "nothing": b"", "broken": b'{"score": 0.31415', "not UTF-8": b'{"score": "\xff31415"}',
     "half a letter": b'{"\\ud800": 31415}', "a nest": b"[" * 30_000, "a number": b"0.31415", "null": b"null",
-    "two": b'{"score": 0.9}{"score": 0.31415}',
+    "two": b'{"score": 0.9}{"score": 0.31415}', "a name": b'{"score": 0.9, "x31415": 1}',
+    "an odd name": '{"score": 0.9, "\u202e\u00e931415": 1}'.encode(),
 }  # fmt: skip
 
 
@@ -163,6 +165,12 @@ def test_no_score_is_in_the_log(client: Client, caplog: pytest.LogCaptureFixture
     client.decide(0.31415)
     client.ask("POST", "/v1/decide", b'{"score": "0.31415"}')
     assert "31415" not in caplog.text
+
+
+def test_bad_requests_do_not_fill_the_log(gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(gate) as port, raw(port, b"this is not HTTP\r\n\r\n") as connection:
+        assert connection.recv(100_000).startswith(b"HTTP/1.1 400 ")
+    assert caplog.text == ""
 
 
 # ---------------------------------------------------------------- limits
@@ -249,7 +257,32 @@ def test_more_connections_than_allowed_are_turned_away(gate: Gate, monkeypatch: 
                 assert time.monotonic() < end
 
 
+def test_a_listener_names_its_protocol() -> None:
+    """Otherwise asyncio leaves Nagle's algorithm on, and every response waits for a delayed acknowledgement."""
+    with (
+        bind("127.0.0.1", 0) as listener,
+        socket.create_connection(listener.getsockname()),
+        listener.accept()[0] as end,
+    ):
+        assert end.proto == socket.IPPROTO_TCP
+
+
 # ---------------------------------------------------------------- its description
+
+
+def test_every_error_is_declared(client: Client) -> None:
+    described = client.ask("GET", "/openapi.json").json
+    found = {path: set(method["responses"]) for path, each in described["paths"].items() for method in each.values()}
+    assert found == {
+        "/v1/decide": {"200", "408", "413", "422", "429", "503"},
+        "/v1/decide/batch": {"200", "408", "413", "422", "429", "503"},
+        "/v1/certificate": {"200", "408", "413", "429", "503"},
+        "/healthz": {"200", "408", "413", "503"},
+        "/metrics": {"200", "408", "413", "503"},
+    }
+    refused = described["paths"]["/v1/decide"]["post"]["responses"]["422"]["content"]["application/json"]["schema"]
+    assert refused == {"$ref": "#/components/schemas/Problem"}
+    assert described["components"]["schemas"]["AskedMany"]["properties"]["scores"]["maxItems"] == 1000
 
 
 def test_the_service_does_what_its_description_says(gate: Gate) -> None:

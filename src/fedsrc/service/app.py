@@ -19,6 +19,7 @@ from fedsrc.service.limits import Guard, Limits
 from fedsrc.service.metrics import CONTENT_TYPE, Metrics
 
 MOST_SCORES = 1_000
+OUR_NAMES = ("body", "score", "scores")
 ABOUT = "Accepts a score if it reaches a certified threshold. Only scores come in: no question, no answer."
 Score = Annotated[float | None, Field(description="In [0, 1]; any other number, or null, is not accepted.")]
 
@@ -142,8 +143,8 @@ async def _not_described(_: Request, error: Exception) -> JSONResponse:
     """What is wrong with a body, without the body."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    words = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
-    return JSONResponse({"error": words.encode("ascii", "backslashreplace")[:300].decode()}, 422)
+    where = ".".join(str(part) for part in first["loc"] if part in OUR_NAMES or isinstance(part, int))
+    return JSONResponse({"error": f"{where}: {first['msg']}"}, 422)
 
 
 async def _in_words(_: Request, error: Exception) -> JSONResponse:
