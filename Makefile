@@ -5,16 +5,17 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 MODELS := $(VENV)/.models
 FLOWER := $(VENV)/flower
+BROWSER := $(VENV)/browser
 
-.PHONY: demo test test-models test-live bench reproduce clean
+.PHONY: demo test test-models test-live test-browser bench reproduce clean
 
 demo: $(READY)
 	$(BIN)/fedsrc demo
 	@echo "(the fedsrc command is in $(BIN); activate it with: . $(BIN)/activate)"
 
 test: $(READY)
-	$(BIN)/ruff check src tests tests_models tests_live benchmarks
-	$(BIN)/ruff format --check src tests tests_models tests_live benchmarks
+	$(BIN)/ruff check src tests tests_models tests_live tests_browser benchmarks
+	$(BIN)/ruff format --check src tests tests_models tests_live tests_browser benchmarks
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
 
@@ -23,6 +24,10 @@ test-models: $(MODELS)
 
 test-live: $(FLOWER)/.ready
 	$(FLOWER)/bin/pytest tests_live
+
+test-browser: $(BROWSER)/.ready # needs a Chromium on the PATH, or its place in FEDSRC_CHROMIUM
+	$(BROWSER)/bin/pytest tests_browser
+	$(BROWSER)/bin/python -m tests_browser.verdicts docs
 
 bench: $(READY)
 	$(BIN)/python benchmarks/population_l.py
@@ -50,6 +55,13 @@ $(MODELS): $(READY)
 $(FLOWER)/.ready: $(READY)
 	$(PYTHON) -m venv $(FLOWER)
 	$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[flower]" pytest
+	touch $@
+
+# Playwright drives a browser that is there already; axe-core comes with axe-playwright-python.
+$(BROWSER)/.ready: $(READY)
+	$(PYTHON) -m venv $(BROWSER)
+	$(BROWSER)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[plots]" pytest \
+		playwright==1.65.0 axe-playwright-python==0.1.8
 	touch $@
 
 clean:

@@ -38,8 +38,11 @@ from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, REFUSED, RELEA
 from fedsrc.federation.live import play
 from fedsrc.federation.local import certify_table
 from fedsrc.federation.log import LOG, open_log
+from fedsrc.federation.monitoring import monitor_table
 from fedsrc.forecast import Forecast
 from fedsrc.keys import Key, public_hex
+from fedsrc.monitor import MonitorChoices, register_monitor
+from fedsrc.monitor import state as monitor_state
 from fedsrc.registration import Betting, Registration
 from fedsrc.replay import Replay
 from fedsrc.report import charts, live, rows
@@ -49,28 +52,17 @@ from fedsrc.report.html import fragment, page, policy
 from fedsrc.report.live import Server, Watch, is_loopback, names_us, serving
 from fedsrc.report.markdown import card_markdown
 from fedsrc.report.plain import plain
-from fedsrc.report.view import FORMAT, Monitor, View, build_view, estimate, view_json, view_run
+from fedsrc.report.view import FORMAT, View, Watched, build_view, estimate, view_json, view_run
 from fedsrc.transcript import Closed
+from tests import palette
 from tests.crash_scenarios import files_registration
-from tests.helpers import registration, table
+from tests.helpers import changed, registration, table
+from tests.hostile import HOSTILE, poisoned
 from tests.live_scenarios import PATIENCE, SERVER, OwnClock, OwnPost, guards
 
 KEY = Key.from_private_bytes(b"v" * 32)
 SITES = ("north", "south", "west")
 RECORDS = table(3000, sites=SITES)
-HOSTILE = [
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "]](javascript:alert(1)) **bold** `code` | cell | https://evil.example/ ![x](https://evil.example/i.png)",
-    "\u202egnp.exe \u2066isolated\u2069 \u200f",
-    "שלום عالم",
-    "\x1b[31mred\x1b]0;title\x07\r\n\x00",
-    "# heading\n- list\n```",
-    "{{ 7 * 7 }} {% raw %}",
-    "&lt;b&gt; &#60;script&#62;",
-    "x" * 10_000,
-    "a" + "\u0301" * 90,
-]
 
 
 def certify(folder: Path, reg: Registration, ledger: str = "ledger") -> Path:
@@ -239,6 +231,11 @@ def test_what_is_missing_is_estimated(certified: Path, abstained: Path, tmp_path
     assert view["outlook"]["used"] == view["certificate"]["records"] == 120
     assert view["outlook"]["words"] in page(view)
     assert estimate(Follower(copied(certified, tmp_path / "none", lines=0))) is None
+    follower = Follower(run)
+    follower.update()
+    assert estimate(follower) is not None
+    follower.registration = changed(follower.registration, schedule={"rounds": 101})
+    assert estimate(follower) is None
     reached = view_run(copied(certified, tmp_path / "reached", lines=25))  # three rounds of four
     assert reached["progress"]["reached"]
     assert reached["outlook"] is None
@@ -272,10 +269,29 @@ def test_expiry_and_trust(certified: Path) -> None:
 
 @pytest.mark.parametrize("state", ["certified", "still supported", "alarm"])
 def test_a_place_for_the_monitor(certified: Path, state: Any) -> None:
-    view = view_run(certified, monitor=Monitor(state, "since <b>Monday</b>"))
+    view = view_run(certified, monitor=Watched(state, "since <b>Monday</b>"))
     for text in (view_text(view), page(view), card_markdown(view)):
         assert state in text.lower()
     assert "<b>" not in page(view)
+
+
+def test_a_monitors_folder(certified: Path, abstained: Path, tmp_path: Path) -> None:
+    """Its state is shown on the card of its own certificate; it has no card itself."""
+    ledger, folder = tmp_path / "ledger", tmp_path / "monitor"
+    shutil.copy(certified.parent / "ledger", ledger)
+    fresh = table(600, seed=9, sites=SITES)
+    monitor_table(register_monitor(certified, MonitorChoices()), fresh, folder, ledger, KEY, fresh=True)
+    done = CliRunner().invoke(cli, ["view", str(certified), "--monitor", str(folder), "--format", "json"])
+    told = json.loads(done.stdout)["monitor"]
+    assert told == monitor_words(folder)._asdict()
+    assert done.exit_code == (1 if told["state"] == "alarm" else 0)
+    for wrong in (["view", str(folder)], ["view", str(abstained), "--monitor", str(folder)]):
+        assert isinstance(CliRunner().invoke(cli, wrong).exception, FedsrcError)
+
+
+def monitor_words(folder: Path) -> Watched:
+    found = monitor_state(folder)
+    return Watched(found.state, found.sentence)
 
 
 def test_a_run_that_does_not_verify_is_not_shown(certified: Path, tmp_path: Path) -> None:
@@ -377,6 +393,13 @@ def test_charts_take_the_pages_colours_and_nothing_by_colour_alone(certified: Pa
     assert charts.evidence_chart(view) == charts.evidence_chart(copy.deepcopy(view))
 
 
+def test_every_text_colour_has_enough_contrast() -> None:
+    """4.5 to 1, as WCAG's level AA asks; a checker in a browser does not see into charts."""
+    assert set(palette.schemes()) == {"light", "dark", "print"}
+    assert palette.contrast("#000", "#ffffff") == pytest.approx(21)
+    assert palette.lowest() >= 4.5
+
+
 def test_a_page_without_a_plotting_library(certified: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(charts, "can_draw", lambda: False)
     parsed = Parsed(page(view_run(certified)))
@@ -433,20 +456,6 @@ def test_wealth_in_words(log: float, words: str) -> None:
 
 
 # Text from outside
-
-
-def poisoned(view: View, text: str) -> View:
-    """The view with that text in every place that somebody else can fill."""
-    found = copy.deepcopy(view)
-    body = found["certificate"]
-    body["claim"] |= {"score": text, "loss": text, "population": text}
-    for each in (*found["sites"], *body["sites"]):
-        each["name"] = text
-    for each in found["sites"]:
-        each["reason"] = text
-    found["progress"] |= {"latest": [text], "turned_away": 1}
-    found |= {"folder": text, "verify": text, "monitor": {"state": "alarm", "words": text}}
-    return found
 
 
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])

@@ -17,7 +17,7 @@ from fedsrc.files import write_whole
 from fedsrc.report import charts
 from fedsrc.report.card import view_text
 from fedsrc.report.markdown import card_markdown
-from fedsrc.report.view import View, view_json, view_run
+from fedsrc.report.view import View, view_json, view_run, watched_by
 
 KINDS = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json"}
 
@@ -29,20 +29,29 @@ KINDS = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json"}
 )
 @click.option("--format", "kind", type=click.Choice(["text", "html", "markdown", "json"]), help="[default: text]")
 @click.option("--trust", multiple=True, help="Public key that must have signed; repeatable.")
+@click.option("--monitor", type=FolderPath, help="Folder of the certificate's monitor; its state is shown.")
 @click.option("--live", is_flag=True, help="Serve the page while the run is on; it keeps itself fresh.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address of the live page.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0: a free one.")
 def view_command(
-    folder: Path, target: Path | None, kind: str | None, trust: tuple[str, ...], live: bool, host: str, port: int
+    folder: Path,
+    target: Path | None,
+    kind: str | None,
+    trust: tuple[str, ...],
+    monitor: Path | None,
+    live: bool,
+    host: str,
+    port: int,
 ) -> None:
     """The card of a run: what it says, on what evidence, and what it does not say. Changes nothing in the run."""
     if live:
-        if target is not None or kind is not None or trust:
-            raise FedsrcError("--live serves a page; leave -o, --format and --trust out")
+        if target is not None or kind is not None or trust or monitor is not None:
+            raise FedsrcError("--live serves a page; leave -o, --format, --trust and --monitor out")
         serve(folder, host, port)
         return
     chosen = kind or (KINDS.get(target.suffix.lower(), "text") if target else "text")
-    found = view_run(folder, trusted=trust, version=fedsrc.__version__)
+    state = None if monitor is None else watched_by(monitor, folder, trusted=trust)
+    found = view_run(folder, trusted=trust, monitor=state, version=fedsrc.__version__)
     if chosen == "html" and not charts.can_draw():
         say("charts need matplotlib, so their tables are shown; hint: pip install 'fedsrc[plots]'")
     text = FORMS[chosen](found)
@@ -51,7 +60,8 @@ def view_command(
     else:
         write_whole(target, text.encode() + b"\n")
         say(f"Wrote {target}: {found['status']}")
-    sys.exit(0 if found["status"] == "CERTIFIED" else 1)
+    alarm = state is not None and state.state == "alarm"
+    sys.exit(0 if found["status"] == "CERTIFIED" and not alarm else 1)
 
 
 def _page(view: View) -> str:

@@ -14,7 +14,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.federation.log import LOG
 from fedsrc.federation.status import SiteStates, refusals
 from fedsrc.maths.boundaries import Floats
-from fedsrc.registration import Betting, Registration
+from fedsrc.registration import Betting, Monitor, Registration
 from fedsrc.replay import Replay
 from fedsrc.transcript import Chain, Closed
 
@@ -39,6 +39,9 @@ class Follower:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.registration: Registration = read_registration(folder)
+        if isinstance(self.registration.certificate, Monitor):
+            hint = "`fedsrc monitor -o FOLDER` shows where it stands"
+            raise FedsrcError("is the folder of a monitor, which certifies nothing", where=str(folder), hint=hint)
         self.turned_away: list[str] = []
         self._begin()
 

@@ -60,6 +60,10 @@ def news(view: View | None, problem: str = "") -> str:
     return line
 
 
+def stylesheet() -> str:
+    return str(_asset("card.css"))
+
+
 def _values(view: View | None, problem: str) -> dict[str, Any]:
     values: dict[str, Any] = {"view": view, "problem": problem, "news": news(view, problem), "drawn": charts.can_draw()}
     if view is not None:

@@ -8,26 +8,28 @@ import shlex
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedsrc.canonical import canonical_bytes
 from fedsrc.certificate import CERTIFICATE, MAX_BYTES, TRANSCRIPT, check_certificate, issue, parse_certificate
-from fedsrc.errors import FedsrcError
 from fedsrc.files import read_text
 from fedsrc.forecast import Forecast, after_abstention
+from fedsrc.monitor import Word
+from fedsrc.monitor import state as monitor_state
 from fedsrc.report.follow import Follower
 
 FORMAT = 1
 LATEST = 5  # who was turned away
+ESTIMATED = 100  # rounds of a schedule, at most, for which an estimate is made
 View = dict[str, Any]
 
 
-class Monitor(NamedTuple):
+class Watched(NamedTuple):
     """What a monitor of the traffic says of the certificate since it was issued."""
 
-    state: Literal["certified", "still supported", "alarm"]
+    state: Word
     words: str = ""
 
 
@@ -38,16 +40,25 @@ MEANING = {
 }
 
 
-def view_run(folder: Path, *, trusted: tuple[str, ...] = (), monitor: Monitor | None = None, version: str = "") -> View:
+def view_run(folder: Path, *, trusted: tuple[str, ...] = (), monitor: Watched | None = None, version: str = "") -> View:
     """The view of a run folder, open or ended. A certificate that does not verify is an error."""
     run = Follower(folder)
     run.update()
     return build_view(run, trusted=trusted, outlook=estimate(run), monitor=monitor, version=version)
 
 
+def watched_by(monitor: Path, run: Path, *, trusted: tuple[str, ...] = ()) -> Watched:
+    """The state of a run's monitor, from the monitor's verified folder."""
+    found = monitor_state(monitor, trusted=trusted, certificate=run)
+    return Watched(found.state, found.sentence)
+
+
 def estimate(run: Follower) -> Forecast | None:
-    """What the target should take in all at the rates seen; None once it is certified, or before anything came."""
-    return None if run.replay.choice is not None else after_abstention(run.replay)
+    """What the target should take in all at the rates seen. None once it is certified, before anything came, and for
+    schedules so long that it would take minutes."""
+    if run.replay.choice is not None or run.registration.schedule.rounds > ESTIMATED:
+        return None
+    return after_abstention(run.replay)
 
 
 def build_view(
@@ -55,15 +66,12 @@ def build_view(
     *,
     trusted: tuple[str, ...] = (),
     outlook: Forecast | None = None,
-    monitor: Monitor | None = None,
+    monitor: Watched | None = None,
     version: str = "",
     now: datetime | None = None,
 ) -> View:
     """The view of a run as far as it was read."""
     body = issue(run.registration, run.replay, run.chain)
-    if body.get("kind") == "monitor":
-        hint = "`fedsrc monitor -o FOLDER` shows where it stands"
-        raise FedsrcError("is the folder of a monitor, which certifies nothing", where=str(run.folder), hint=hint)
     check = _check(run, body, trusted, now or datetime.now(UTC))
     return {
         "format": FORMAT,
