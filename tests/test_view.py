@@ -25,6 +25,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
@@ -287,6 +288,30 @@ def test_a_monitors_folder(certified: Path, abstained: Path, tmp_path: Path) -> 
     assert done.exit_code == (1 if told["state"] == "alarm" else 0)
     for wrong in (["view", str(folder)], ["view", str(abstained), "--monitor", str(folder)]):
         assert isinstance(CliRunner().invoke(cli, wrong).exception, FedsrcError)
+
+
+def test_the_live_page_follows_the_monitor(certified: Path, abstained: Path, tmp_path: Path) -> None:
+    """From no folder at all, to fresh units without an alarm, to the alarm; a monitor of another run hides the card."""
+    ledger, folder = tmp_path / "ledger", tmp_path / "monitor"
+    shutil.copy(certified.parent / "ledger", ledger)
+    watch = live.Watch(certified, monitor=folder)
+    watch.look()
+    assert json.loads(watch.shown.state)["monitor"] is None
+    registration = register_monitor(certified, MonitorChoices())
+    seen = list[str]()
+    for seed, base in ((9, 0.1), (10, 0.95)):
+        fresh = table(2000, seed=seed, sites=SITES, base=base)
+        flat = replace(fresh, score=np.ones_like(fresh.score))
+        monitor_table(registration, flat, folder, ledger, KEY, fresh=True)
+        watch.look()
+        seen.append(json.loads(watch.shown.state)["monitor"]["state"])
+        assert seen[-1] in watch.shown.card.decode().lower()
+    assert seen == ["still supported", "alarm"]
+    watch.close()
+    other = live.Watch(abstained, monitor=folder)
+    other.look()
+    assert "watches over another certificate" in other.shown.card.decode()
+    other.close()
 
 
 def monitor_words(folder: Path) -> Watched:

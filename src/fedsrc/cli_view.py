@@ -45,9 +45,9 @@ def view_command(
 ) -> None:
     """The card of a run: what it says, on what evidence, and what it does not say. Changes nothing in the run."""
     if live:
-        if target is not None or kind is not None or trust or monitor is not None:
-            raise FedsrcError("--live serves a page; leave -o, --format, --trust and --monitor out")
-        serve(folder, host, port)
+        if target is not None or kind is not None or trust:
+            raise FedsrcError("--live serves a page; leave -o, --format and --trust out")
+        serve(folder, host, port, monitor)
         return
     chosen = kind or (KINDS.get(target.suffix.lower(), "text") if target else "text")
     state = None if monitor is None else watched_by(monitor, folder, trusted=trust)
@@ -78,13 +78,13 @@ FORMS: dict[str, Callable[[View], str]] = {
 }
 
 
-def serve(folder: Path, host: str, port: int) -> None:
+def serve(folder: Path, host: str, port: int, monitor: Path | None = None) -> None:
     """Serve the live page until interrupted."""
     from fedsrc.report.live import serving
 
     if not folder.is_dir():
         raise FedsrcError("there is no such run folder", where=str(folder))
-    with serving(folder, host, port, version=fedsrc.__version__) as server:
+    with serving(folder, host, port, monitor=monitor, version=fedsrc.__version__) as server:
         if not server.loopback:
             say("warning: other machines can read this page; it has no password and no encryption")
         over = threading.Event()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import io
 import json
+import time
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from fedsrc.release import Release, Request
 
 START = "0" * 64
 MAX_BYTES = 4_000_000_000
+TRIES, PAUSE = 5, 0.1  # to hold a file, seconds
 
 
 class Opened(Frozen):
@@ -132,11 +134,7 @@ class Transcript:
         except OSError as error:
             raise files.unwritable(path, error) from error
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._file.close()
-            raise FedsrcError("another process is writing this run", where=str(path)) from error
-        try:
+            self._hold()
             self._load()
         except BaseException:
             self._file.close()
@@ -158,6 +156,17 @@ class Transcript:
 
     def close(self) -> None:
         self._file.close()
+
+    def _hold(self) -> None:
+        """Be the only one who writes it. Somebody who only looks whether it is held holds it for a moment, too."""
+        for attempt in range(TRIES):
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError as error:
+                if attempt == TRIES - 1:
+                    raise FedsrcError("another process is writing this run", where=str(self.path)) from error
+            time.sleep(PAUSE)
 
     def _load(self) -> None:
         self.entries, self.chain = read_transcript(self.path)

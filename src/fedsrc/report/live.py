@@ -18,11 +18,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from fedsrc.certificate import CERTIFICATE
 from fedsrc.errors import FedsrcError
 from fedsrc.forecast import Forecast
 from fedsrc.report.follow import Follower, Stamps, stamps
 from fedsrc.report.html import fragment, page, policy
-from fedsrc.report.view import View, build_view, estimate, view_json
+from fedsrc.report.view import View, Watched, build_view, estimate, view_json, watched_by
 
 HEADERS = {
     "Content-Security-Policy": policy(live=True, header=True),
@@ -47,28 +48,34 @@ class Shown:
 
 
 class Watch:
-    """Reads a run folder and keeps the latest page of it."""
+    """Reads a run folder, and that of its monitor if it has one, and keeps the latest page of them."""
 
-    def __init__(self, folder: Path, *, version: str = "") -> None:
-        self.folder, self.version = folder, version
+    def __init__(self, folder: Path, *, monitor: Path | None = None, version: str = "") -> None:
+        self.folder, self.monitor, self.version = folder, monitor, version
+        self.watched: Watched | None = None
+        self._monitored: Stamps | None = None
         self.run: Follower | None = None
         self.outlook: Forecast | None = None
         self._estimates = ThreadPoolExecutor(1, thread_name_prefix="estimate")
         self._estimate: Future[Forecast | None] | None = None
         self._estimated = -1  # rounds
-        self._refused: Stamps | None = None
+        self._refused: tuple[Stamps, Stamps | None] | None = None
         self.shown = _render(None, "reading the run")
 
     def look(self) -> None:
         """Read what is new and make the page anew if anything changed. A run that is refused shows why, and no card."""
-        now = stamps(self.folder)
+        now = stamps(self.folder), None if self.monitor is None else stamps(self.monitor)
         if self._refused == now:
             return
         try:
             self._follow()
             self._refused = None
         except Exception as error:
-            self.run, self._refused = None, now  # once the folder changes, it is read again from its beginning
+            self.run, self._monitored, self._refused = (
+                None,
+                None,
+                now,
+            )  # once the folder changes, it is read again from its beginning
             words = str(error) if isinstance(error, FedsrcError) else f"the page failed: {type(error).__name__}"
             self.shown = _render(None, words)
 
@@ -76,8 +83,19 @@ class Watch:
         run = self.run or Follower(self.folder)
         changed = run.update() or self.run is None
         self.run = run
-        if self._has_estimate(run) or changed:
-            self.shown = _render(build_view(run, outlook=self.outlook, version=self.version), "")
+        if self._has_estimate(run) | self._has_word(run) | changed:
+            view = build_view(run, outlook=self.outlook, monitor=self.watched, version=self.version)
+            self.shown = _render(view, "")
+
+    def _has_word(self, run: Follower) -> bool:
+        """Whether the monitor says something new; it may not have begun, or have nothing yet to watch over."""
+        if self.monitor is None or not all((each / CERTIFICATE).exists() for each in (run.folder, self.monitor)):
+            return False
+        now = stamps(self.monitor)
+        if now == self._monitored:
+            return False
+        self.watched, self._monitored = watched_by(self.monitor, run.folder), now
+        return True
 
     def _has_estimate(self, run: Follower) -> bool:
         """Whether a new estimate is there. They take long, so they are made beside, one at a time."""
@@ -205,9 +223,11 @@ def names_us(header: str, names: set[str], *, loopback: bool) -> bool:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, host: str, port: int, *, version: str = "", every: float = EVERY) -> Iterator[Server]:
+def serving(
+    folder: Path, host: str, port: int, *, monitor: Path | None = None, version: str = "", every: float = EVERY
+) -> Iterator[Server]:
     """Serve a run's page until the block ends."""
-    watch = Watch(folder, version=version)
+    watch = Watch(folder, monitor=monitor, version=version)
     server = Server(watch, host, port)
     over = threading.Event()
     threads = [
