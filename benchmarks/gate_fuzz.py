@@ -20,7 +20,7 @@ from tables import markdown, publish
 
 from fedsrc.certificate import CERTIFICATE
 
-EXAMPLES, SEED, RAW = 1_000, 0, 5_000
+EXAMPLES, SEED, RAW = 300, 0, 5_000
 BODY = b'{"score": 0.5}'
 SOUND = b"POST /v1/decide HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 14\r\n\r\n" + BODY
 
