@@ -13,6 +13,7 @@ from fedsrc.certificate import CERTIFICATE, TRANSCRIPT
 from fedsrc.cli import cli
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, REFUSED, RELEASE, Frame
+from fedsrc.federation.guard import NOT_ALLOWED
 from fedsrc.federation.live import play
 from fedsrc.federation.log import LOG, open_log
 from fedsrc.federation.post import Reply
@@ -37,7 +38,7 @@ def test_trouble_is_shown(tmp_path: Path) -> None:
     post = OwnPost(OwnClock())
 
     def refuses(question: Frame) -> Frame:
-        return Frame(REFUSED, b"it will not") if question.kind == RELEASE else answers["a"](question)
+        return Frame(REFUSED, NOT_ALLOWED.encode()) if question.kind == RELEASE else answers["a"](question)
 
     def babbles(question: Frame) -> Frame:
         return Frame(GIVEN, b"\x1b[31mno release") if question.kind == RELEASE else answers["b"](question)
@@ -60,7 +61,7 @@ def test_trouble_is_shown(tmp_path: Path) -> None:
     assert "it is not a hello" in state.latest[0]
     text = "\n".join(words(state))
     assert "c: has not been there" in text
-    assert "a: 0 releases, 30 of 150 units left, 2 absent (last: site 'a' refused: it will not)" in text
+    assert f"a: 0 releases, 30 of 150 units left, 2 absent (last: site 'a' refused: {NOT_ALLOWED})" in text
     assert "it is not a release" in text
     assert "\x1b" not in text
 

@@ -30,6 +30,7 @@ from fedsrc.registration import Registration
 CA = click.option("--ca", type=FilePath, help="Certificate of the authority that both ends trust: connections use TLS.")
 INSECURE = click.option("--insecure", is_flag=True, help="Talk to another machine without encryption.")
 PATIENCE = Patience()
+SECONDS = click.FloatRange(1, 1e6)
 COMPARED = (TRANSCRIPT, CERTIFICATE)
 
 
@@ -88,10 +89,10 @@ def node_plan(name: str, records: Path, socket: Path, given: dict[str, Any]) -> 
 @click.option("--certificate-key", type=FilePath, help="Its private key.")
 @click.option("--node-key", "node_keys", multiple=True, help="SITE=FILE, a SuperNode's public key; once for each.")
 @INSECURE
-@click.option("--start-seconds", type=float, default=PATIENCE.start, show_default=True, help="Wait for sites.")
-@click.option("--round-seconds", type=float, default=PATIENCE.round, show_default=True, help="Wait for answers.")
+@click.option("--start-seconds", type=SECONDS, default=PATIENCE.start, show_default=True, help="Wait for sites.")
+@click.option("--round-seconds", type=SECONDS, default=PATIENCE.round, show_default=True, help="Wait for answers.")
 @click.option(
-    "--missing-seconds", type=float, default=PATIENCE.missing, show_default=True, help="Wait for a lost site."
+    "--missing-seconds", type=SECONDS, default=PATIENCE.missing, show_default=True, help="Wait for a lost site."
 )
 @FORMAT
 def server_command(registration: Path, folder: Path, key: Path, output: str, **given: Any) -> None:
@@ -119,7 +120,12 @@ def server_plan(registration: Registration, folder: Path, key: Path, given: dict
     if any(parts) and not all(parts):
         raise FedsrcError("--ca, --certificate and --certificate-key belong together")
     check_encrypted(given["host"], tls, given["insecure"])
-    node_keys = dict(named_file(each) for each in given["node_keys"])
+    pairs = [named_file(each) for each in given["node_keys"]]
+    node_keys = dict(pairs)
+    unknown = sorted(set(node_keys) - {site.name for site in registration.sites})
+    if unknown or len(node_keys) < len(pairs):
+        what = f"{unknown[0]!r} is not a registered site" if unknown else "a site has two node keys"
+        raise FedsrcError(f"--node-key: {what}")
     missing = [site.name for site in registration.sites if node_keys and site.name not in node_keys]
     if missing:
         raise FedsrcError(f"site {missing[0]!r} has no --node-key", hint="with node keys, every site needs one")
@@ -127,6 +133,8 @@ def server_plan(registration: Registration, folder: Path, key: Path, given: dict
         raise FedsrcError("--node-key needs --ca", hint="Flower takes node keys over TLS only")
     patience = Patience(given["start_seconds"], given["round_seconds"], given["missing_seconds"])
     names = {name: name_of_public(path) for name, path in node_keys.items()}
+    if len(set(names.values())) < len(names):
+        raise FedsrcError("two sites have the same node key", hint="every SuperNode has its own")
     settings = Settings(folder.resolve(), key.resolve(), names, patience)
     address = Address(given["host"], given["port"])
     return ServerPlan(settings, address, given["own_superlink"], tls=tls, node_keys=node_keys)

@@ -105,6 +105,7 @@ class Ledger:
             )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(mode=0o600)  # it holds ids, and which units were released in what order
             self._connection = sqlite3.connect(path, isolation_level=None, timeout=WAIT_SECONDS)
         except (sqlite3.Error, OSError) as error:
             raise FedsrcError(f"cannot be opened as a ledger: {error}", where=str(path)) from error

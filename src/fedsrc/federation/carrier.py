@@ -12,6 +12,7 @@ from functools import partial
 
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import from_the_future
+from fedsrc.federation.guard import SENTENCES
 from fedsrc.federation.hello import Challenge, Hello, parse_hello
 from fedsrc.federation.post import Clock, Letter, Node, Patience, Post, RealClock, Reply, Tell
 from fedsrc.keys import Key
@@ -209,7 +210,7 @@ class LiveCarrier:
     def _lose(self, each: _Open, now: float) -> None:
         """No node speaks for the site: wait for one, but not for ever."""
         if each.node is not None:
-            each.node, each.problem = None, "its node is gone"
+            each.node, each.problem, each.trouble_since = None, "its node is gone", now  # a trouble of its own
         each.trouble_since = now if each.trouble_since is None else each.trouble_since
         self._give_up(each, now)
 
@@ -223,7 +224,8 @@ class LiveCarrier:
         if reply.data is not None:
             each.answer = _dated_ahead(reply.data) or reply.data
         elif reply.refused:
-            each.answer = f"site {each.request.site!r} refused: {_plain(reply.problem)}"
+            said = reply.problem if reply.problem in SENTENCES else "in words that are not a site's"
+            each.answer = f"site {each.request.site!r} refused: {said}"
         else:
             self._stumble(each, reply.problem)
 
@@ -245,8 +247,9 @@ class LiveCarrier:
             return f"no answer of site {each.request.site!r} before the round was closed{trouble}"
         return each.answer
 
-    def _late(self, request: Request, _: Reply) -> None:
-        self._tell(f"site {request.site!r}: a late reply to request {request.number} is left out")
+    def _late(self, request: Request, reply: Reply) -> None:
+        if reply.data is not None:
+            self._tell(f"site {request.site!r}: a late reply to request {request.number} is left out")
 
     def _push(self, letters: Sequence[Letter], seconds: float) -> Sequence[str | None]:
         return self._post.push(letters, seconds) if letters else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from fedsrc.registration import Registration
 VARIABLE = "FEDSRC_LIVE"  # in the SuperLink's environment: the settings file. Nothing of it reaches a node
 SETTINGS = "live.json"  # in the run folder, written by `fedsrc server`
 RECORD = "fedsrc"
+SECONDS = 10.0  # for a reply to come whole, once Flower has announced it
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,14 @@ class Settings:
 
 
 class FlowerPost:
-    """Letters as Flower messages. Replies are known by the message they answer: an error comes from nowhere."""
+    """Letters as Flower messages.
 
-    def __init__(self, grid: Any) -> None:
-        self._grid = grid
+    What a node sends is unpacked by Flower when it is pulled, and may be anything: it may fail, or never come whole. So
+    each reply is pulled by itself, with a time limit, and is known by the number that it was asked for by.
+    """
+
+    def __init__(self, grid: Any, seconds: float = SECONDS) -> None:
+        self._grid, self._seconds = grid, seconds
 
     def nodes(self) -> list[Node]:
         return [Node(int(each.node_id), node_key_name(bytes(each.public_key))) for each in self._grid.get_nodes()]
@@ -79,12 +85,27 @@ class FlowerPost:
         return [number or None for number in numbers] or [None] * len(letters)
 
     def pull(self, numbers: Sequence[str]) -> list[Reply]:
-        return [_reply(message) for message in self._grid.pull_messages(list(numbers))]
+        return [reply for number in numbers if (reply := self._pull(number)) is not None]
+
+    def _pull(self, number: str) -> Reply | None:
+        """The reply to one letter; a problem if it cannot be read, or does not come whole in time."""
+        found: list[Reply | None] = []
+        thread = threading.Thread(target=lambda: found.append(_pulled(self._grid, number)), daemon=True)
+        thread.start()
+        thread.join(self._seconds)
+        return found[0] if found else Reply(number, problem="a reply that did not come whole in time")
 
 
-def _reply(message: Any) -> Reply:
+def _pulled(grid: Any, number: str) -> Reply | None:
+    try:
+        messages = list(grid.pull_messages([number]))
+        return _reply(number, messages[0]) if messages else None
+    except Exception as error:  # whatever Flower raises at a node's bytes
+        return Reply(number, problem=f"a reply that cannot be read: {type(error).__name__}")
+
+
+def _reply(number: str, message: Any) -> Reply:
     """A message of a node, which may hold anything."""
-    number = str(message.metadata.reply_to_message_id)
     if not message.has_content():
         return Reply(number, problem=f"Flower: {message.error.reason} (code {message.error.code})")
     try:
@@ -116,7 +137,7 @@ def serve(grid: Any) -> None:
                 registration, settings.folder, key, FlowerPost(grid),
                 patience=settings.patience, node_keys=settings.node_keys, tell=tell,
             )  # fmt: skip
-        except FedsrcError as error:
-            tell(str(error))
+        except Exception as error:
+            tell(str(error) if isinstance(error, FedsrcError) else f"a fault in fedsrc: {error!r}")
             raise
         tell(f"the run has ended: {body['status']}")

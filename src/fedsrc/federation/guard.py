@@ -34,6 +34,7 @@ NOT_AS_REGISTERED = "it asks for something else than the registration fixes"
 CANNOT = "the site cannot answer it; its own log says why"
 
 
+SENTENCES = (UNREADABLE, NOT_OURS, NOT_ALLOWED, NOT_SIGNED, NOT_AS_REGISTERED, CANNOT)
 NUMBER = 21  # bytes of a 64-bit integer, its sign and a comma
 AROUND = 1024  # bytes for what stands around a release's numbers
 
@@ -90,7 +91,8 @@ class Guard:
         try:
             given = self._hello(question.data) if question.kind == HELLO else self._release(question.data)
         except RefusedError as refusal:
-            self._site = None  # a table that changed is looked at anew
+            if refusal.words == CANNOT:
+                self._site = None  # a table that changed is looked at anew
             self._tell(f"refused: {refusal.words}: {refusal.behind}")
             return Frame(REFUSED, refusal.words.encode())
         except Exception:  # a fault here must not end the process that guards the records
@@ -102,9 +104,10 @@ class Guard:
     def _hello(self, data: bytes) -> bytes:
         with _or_refuse(UNREADABLE):
             challenge = parse_challenge(data)
-        self._check_registration(challenge.registration)
+        self._check_ours(challenge.registration)
         if not challenge.signed_by(self._server()):
             raise RefusedError(NOT_SIGNED, "a challenge without the server's signature")
+        self._check_allowed()
         with _or_refuse(CANNOT):
             check_key(self.registration, self.name, self._key)
             units = self._records().room()
@@ -116,11 +119,12 @@ class Guard:
         with _or_refuse(UNREADABLE):
             order = parse_request(data, "the request")
         request = order.request
-        self._check_registration(request.registration)
+        self._check_ours(request.registration)
         if request.site != self.name:
             raise RefusedError(NOT_OURS, f"a request addressed to {request.site!r}")
         if not order.signed_by(self._server()):
             raise RefusedError(NOT_SIGNED, f"request {request.number} without the server's signature")
+        self._check_allowed()
         with _or_refuse(NOT_AS_REGISTERED):
             check_request(self.registration, self.name, request)
         with _or_refuse(CANNOT):
@@ -136,11 +140,13 @@ class Guard:
         self._tell(f"request {request.number} of round {request.round}: released {request.slots:,} units")
         return given
 
-    def _check_registration(self, digest: str) -> None:
+    def _check_ours(self, digest: str) -> None:
         if digest != self.registration.digest:
             raise RefusedError(NOT_OURS, f"registration {digest}")
+
+    def _check_allowed(self) -> None:
         with _or_refuse(NOT_ALLOWED):
-            allowed(self._ledger, self.name, digest)
+            allowed(self._ledger, self.name, self.registration.digest)
 
     def _server(self) -> str:
         return self.registration.server_key or ""
@@ -151,6 +157,7 @@ class Guard:
             self._site = open_site(
                 self.registration, self.name, self._find(), self._ledger, self._key, fresh=self._fresh
             )
+            self._fresh = False  # said of the table as it was; one that changed later must show its ids
         return self._site
 
 

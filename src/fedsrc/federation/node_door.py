@@ -6,12 +6,16 @@ Flower 1.41 serves nodes and operators at one port, and lets whoever reaches it 
 
 from __future__ import annotations
 
+import asyncio
 import re
+import resource
 import ssl
 import sys
 from typing import Any, NamedTuple
 
-MAX_BYTES = 32_000_000
+MAX_BYTES = 8_000_000  # Flower sends objects in chunks of 5 MB
+BODIES, BODY_SECONDS = 64, 30.0  # bodies that are read at once, and for how long
+CONNECTIONS = 8_000  # SuperNodes keep theirs open
 SECONDS = 120.0
 CALL = re.compile("[a-z-]{1,60}")
 HOP = {"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host", "content-length"}
@@ -36,28 +40,41 @@ def make_app(client: Any) -> Any:
     """An application that forwards node calls through an HTTP client; everything else is not found."""
     import httpx
     from starlette.applications import Starlette
-    from starlette.requests import Request
+    from starlette.requests import ClientDisconnect, Request
     from starlette.responses import Response
     from starlette.routing import Route
+
+    room = asyncio.Semaphore(BODIES)
 
     async def forward(request: Request) -> Response:
         call = request.path_params["call"]
         if not CALL.fullmatch(call):
             return Response(status_code=404)
-        body = bytearray()
-        async for part in request.stream():
-            body += part
-            if len(body) > MAX_BYTES:
-                return Response(status_code=413)
         try:
+            async with room, asyncio.timeout(BODY_SECONDS):
+                body = await _whole(request)
+            if body is None:
+                return Response(status_code=413)
             kept = _kept(request.headers)
-            async with client.stream("POST", f"/v1/fleet/{call}", content=bytes(body), headers=kept) as answer:
+            async with client.stream("POST", f"/v1/fleet/{call}", content=body, headers=kept) as answer:
                 data = b"".join([part async for part in answer.aiter_raw()])
+        except (TimeoutError, ClientDisconnect):
+            return Response(status_code=408)
         except httpx.TransportError:
             return Response(status_code=503)
         return Response(data, answer.status_code, _kept(answer.headers))
 
     return Starlette(routes=[Route("/v1/fleet/{call}", forward, methods=["POST"])])
+
+
+async def _whole(request: Any) -> bytes | None:
+    """A request's body; None if it is too large."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BYTES:
+            return None
+    return bytes(body)
 
 
 def _kept(headers: Any) -> dict[str, str]:
@@ -69,6 +86,8 @@ def serve(way: Way) -> None:
     import httpx
     import uvicorn
 
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 4 * CONNECTIONS), most))
     trust = ssl.create_default_context(cafile=way.ca or None)
     trust.check_hostname = False  # the certificate is for the name that nodes use; its authority is checked
     client = httpx.AsyncClient(
@@ -76,8 +95,8 @@ def serve(way: Way) -> None:
         limits=httpx.Limits(max_connections=200, max_keepalive_connections=50),
     )  # fmt: skip
     uvicorn.run(
-        make_app(client), host=way.host, port=way.port, log_level="warning", access_log=False, server_header=False,
-        ssl_certfile=way.certificate or None, ssl_keyfile=way.key or None, limit_concurrency=500,
+        make_app(client), host=way.host, port=way.port, log_level="critical", access_log=False, server_header=False,
+        ssl_certfile=way.certificate or None, ssl_keyfile=way.key or None, limit_concurrency=CONNECTIONS,
     )  # fmt: skip
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from fedsrc.errors import FedsrcError
+
 Kind = Literal["hello", "release"]
 Tell = Callable[[str], None]
 
@@ -79,3 +81,7 @@ class Patience:
     missing: float = 60.0  # for a site that is not connected, within a round
     retry: float = 3.0  # before a question that failed on the way is put again
     poll: float = 0.3
+
+    def __post_init__(self) -> None:
+        if not all(0 < each < float("inf") for each in (self.start, self.round, self.missing, self.retry, self.poll)):
+            raise FedsrcError("times to wait are numbers of seconds above zero")

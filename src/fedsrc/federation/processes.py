@@ -8,6 +8,7 @@ its parent, and ended with it.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import shutil
 import signal
@@ -33,6 +34,7 @@ QUIET = {
 }
 KEPT = ("HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "SSL_CERT_DIR")  # of our own environment; nothing of FEDSRC_*
 BIN = Path(sys.executable).parent
+LONGEST_LINE, LOG_BYTES = 1 << 16, 20_000_000  # of a child's output
 SIGNAL_AT_PARENTS_DEATH = 1  # prctl's number for it
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -148,7 +150,7 @@ def left_behind(home: Path) -> list[Process]:
     found = []
     for number, fields in _listed():
         with suppress(OSError):
-            if mark in Path(f"/proc/{number}/environ").read_bytes().split(b"\0"):
+            if number != os.getpid() and mark in Path(f"/proc/{number}/environ").read_bytes().split(b"\0"):
                 found.append(Process(number, fields[19]))
     return found
 
@@ -166,6 +168,22 @@ def wait_for_port(host: str, port: int, child: Child, seconds: float = 60.0) -> 
     )
 
 
+def check_free(host: str, port: int, seconds: float = 20.0) -> None:
+    """Refuse a port that somebody else listens at; one that is about to be given up is waited for."""
+    end = time.monotonic() + seconds
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    while True:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                return probe.bind((host, port))
+            except OSError as error:
+                if time.monotonic() >= end or error.errno != errno.EADDRINUSE:
+                    what = f"cannot listen at {host}:{port}: {error.strerror or error}"
+                    raise FedsrcError(what, hint="is another `fedsrc server` running? choose another --port") from error
+        time.sleep(0.5)
+
+
 def free_port() -> int:
     """A port of this machine that nobody uses now."""
     with socket.socket() as probe:
@@ -178,9 +196,13 @@ def _end_with_parent() -> None:
 
 
 def _copy(stream: IO[bytes], log: Path, tell: Callable[[str], None]) -> None:
-    with stream, log.open("ab", buffering=0) as file:
-        for line in stream:
-            file.write(line)
+    """Lines to a log that is begun anew when it is full; what cannot be written is left out."""
+    with stream:
+        while line := stream.readline(LONGEST_LINE):
+            with suppress(OSError):
+                full = log.stat().st_size > LOG_BYTES
+                with log.open("wb" if full else "ab", buffering=0) as file:
+                    file.write(line)
             tell(line.decode(errors="replace").rstrip())
 
 

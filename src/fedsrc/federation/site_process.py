@@ -47,7 +47,7 @@ def serve_site(plan: SitePlan, tell: Callable[[str], None]) -> None:
                 keeper.start()
             door.serve()
         finally:
-            door.close()
             if keeper is not None:
                 keeper.stop()
+            door.close()
             tell(f"site {plan.name!r} has stopped")

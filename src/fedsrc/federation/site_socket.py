@@ -11,6 +11,7 @@ import queue
 import socket
 import stat
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -54,6 +55,7 @@ class Door:
         self.path, self._answer, self._tell, self._seconds = path, answer, tell, seconds
         self._free = threading.Semaphore(connections)
         self._knocks: queue.SimpleQueue[_Knock | None] = queue.SimpleQueue()
+        self._closed = False
         self._listener = _listen(path)
 
     def serve(self) -> None:
@@ -64,6 +66,7 @@ class Door:
 
     def close(self) -> None:
         """Stop listening; the question being answered is answered."""
+        self._closed = True
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self._listener.close()
@@ -74,8 +77,12 @@ class Door:
         while True:
             try:
                 link, _ = self._listener.accept()
-            except OSError:
-                return  # closed
+            except OSError as error:
+                if self._closed:
+                    return
+                self._tell(f"a connection could not be taken: {error}")
+                time.sleep(1.0)  # too many open files, say
+                continue
             if self._free.acquire(blocking=False):
                 threading.Thread(target=self._talk, args=(link,), daemon=True).start()
             else:

@@ -20,7 +20,18 @@ from fedsrc.federation import flower_app
 from fedsrc.federation.flower import VARIABLE, Settings
 from fedsrc.federation.log import LOG
 from fedsrc.federation.node_door import Way
-from fedsrc.federation.processes import LOOPBACK, Child, Tls, environment, free_port, program, wait_for_port
+from fedsrc.federation.processes import (
+    LOOPBACK,
+    Child,
+    Tls,
+    check_free,
+    end,
+    environment,
+    free_port,
+    left_behind,
+    program,
+    wait_for_port,
+)
 from fedsrc.federation.status import is_held
 from fedsrc.files import write_whole
 
@@ -28,6 +39,7 @@ Tell = Callable[[str], None]
 CONNECTION = "fedsrc"
 HOME = "flower"  # in the run folder: Flower's own state and logs, nothing that the certificate needs
 TRIES = 3  # Flower runs in a row that add nothing to the transcript
+PAUSE = 5.0  # seconds after a Flower run that added nothing, the longer the more
 GRACE = 6.0  # seconds for a Flower run to be over once our loop has let go of the transcript
 
 
@@ -59,7 +71,7 @@ class ServerPlan:
     @property
     def behind_door(self) -> bool:
         """Whether nodes of other machines come through a door that passes their calls alone."""
-        return not self.running and self.address.host not in LOOPBACK
+        return not self.running and self.address.host not in LOOPBACK[:2]
 
     @property
     def superlink_port(self) -> int:
@@ -79,11 +91,12 @@ def supervise(plan: ServerPlan, tell: Tell) -> None:
     failures = 0
     while not (plan.settings.folder / CERTIFICATE).exists():
         with _superlink(plan, tell) as link:
-            _register_nodes(plan, tell)
             while link.status is None and failures < TRIES and not (plan.settings.folder / CERTIFICATE).exists():
                 before = _size(plan)
+                link.once(lambda: _register_nodes(plan, tell))
                 _submit(plan, link, tell)
                 failures = 0 if _size(plan) > before else failures + 1
+                time.sleep(PAUSE * failures)
         if failures >= TRIES:
             raise FedsrcError(
                 f"{TRIES} Flower runs in a row added nothing to the transcript",
@@ -108,6 +121,10 @@ class _Running:
 
     status: int | None = None
 
+    def once(self, work: Callable[[], None]) -> None:
+        """It may have been started anew since, and have forgotten everything."""
+        work()
+
     def __enter__(self) -> Self:
         return self
 
@@ -120,7 +137,12 @@ class _Started:
 
     def __init__(self, plan: ServerPlan, tell: Tell) -> None:
         self._children: list[Child] = []
+        self._done = False
         more = {VARIABLE: str(plan.settings.path)}
+        end(left_behind(plan.home), GRACE)  # of a `fedsrc server` that was killed
+        check_free(LOOPBACK[0], plan.superlink_port)
+        if plan.behind_door:
+            check_free(plan.address.host, plan.address.port)
         try:
             link = self._start(superlink_command(plan), environment(plan.home, more), plan.home / "superlink.log")
             wait_for_port(LOOPBACK[0], plan.superlink_port, link)
@@ -132,6 +154,12 @@ class _Started:
         except BaseException:
             self.__exit__()
             raise
+
+    def once(self, work: Callable[[], None]) -> None:
+        """What is to be done for this SuperLink, if it has not been."""
+        if not self._done:
+            work()
+        self._done = True
 
     def _start(self, command: list[str], env: dict[str, str], log: Path) -> Child:
         self._children.append(Child(command, env, log))

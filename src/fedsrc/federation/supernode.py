@@ -12,6 +12,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.federation.processes import Child, Tls, end, environment, free_port, left_behind, program
 
 Tell = Callable[[str], None]
+LOG = "supernode.log"
 FIRST_DELAY, LONGEST_DELAY = 5.0, 40.0  # seconds; inside Flower's heartbeat a node key cannot be used again
 GRACE = 8.0  # seconds for what an earlier SuperNode has left to end by itself
 SETTLED = 60.0  # seconds after which a SuperNode was let in: its death is a new story, with the first delay
@@ -62,14 +63,23 @@ class NodeKeeper:
         end(left_behind(self._plan.home), GRACE)  # of a site's process that was killed
         delay = FIRST_DELAY
         while not self._over.is_set():
-            command, started = supernode_command(self._plan), time.monotonic()
-            with Child(command, environment(self._plan.home), self._plan.home / "supernode.log") as child:
-                self._tell(f"SuperNode started (process {child.pid})")
-                while child.status is None and not self._over.wait(0.5):
-                    pass
-                if time.monotonic() - started > SETTLED:
-                    delay = FIRST_DELAY
-                if child.status is not None:
-                    self._tell(f"SuperNode ended with status {child.status}; it is started again in {delay:g} seconds")
+            started = time.monotonic()
+            try:
+                ended = self._run_once()
+            except (OSError, FedsrcError) as error:  # no memory, no disk, no program: it may come back
+                ended = str(error)
+            if time.monotonic() - started > SETTLED:
+                delay = FIRST_DELAY
+            if not self._over.is_set():
+                log = self._plan.home / LOG
+                self._tell(f"SuperNode ended ({ended}; see {log}); it is started again in {delay:g} seconds")
             self._over.wait(delay)
             delay = min(2 * delay, LONGEST_DELAY)
+
+    def _run_once(self) -> str:
+        """A SuperNode until it ends or is stopped; how it ended."""
+        with Child(supernode_command(self._plan), environment(self._plan.home), self._plan.home / LOG) as child:
+            self._tell(f"SuperNode started (process {child.pid})")
+            while child.status is None and not self._over.wait(0.5):
+                pass
+            return f"status {child.status}"

@@ -53,17 +53,33 @@ def _certificates(folder: Path, hosts: tuple[str, ...]) -> None:
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedsrc trial authority")])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
-    own = _certificate(issuer, issuer, authority).add_extension(x509.BasicConstraints(True, 0), critical=True)
+    known = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
+    own = (
+        _certificate(issuer, issuer, authority)
+        .add_extension(x509.BasicConstraints(True, 0), critical=True)
+        .add_extension(_usage(authority=True), critical=True)
+        .add_extension(known, critical=False)
+    )
     signed = (
         _certificate(subject, issuer, server)
         .add_extension(x509.BasicConstraints(False, None), critical=True)
         .add_extension(x509.SubjectAlternativeName([_name(host) for host in (*HERE, *hosts)]), critical=False)
         .add_extension(usage, critical=False)
+        .add_extension(_usage(authority=False), critical=True)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(known), critical=False)
     )
     write_whole(folder / "ca.pem", own.sign(authority, hashes.SHA384()).public_bytes(Encoding.PEM))
     write_whole(folder / SERVER / "tls.pem", signed.sign(authority, hashes.SHA384()).public_bytes(Encoding.PEM))
     private = server.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     write_whole(folder / SERVER / "tls.key", private, mode=0o600)
+
+
+def _usage(*, authority: bool) -> x509.KeyUsage:
+    """An authority signs certificates, a server signs what it says."""
+    return x509.KeyUsage(
+        digital_signature=not authority, key_cert_sign=authority, crl_sign=authority, content_commitment=False,
+        key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
 
 
 def _name(host: str) -> x509.GeneralName:
