@@ -6,16 +6,17 @@ READY := $(VENV)/.ready
 MODELS := $(VENV)/.models
 FLOWER := $(VENV)/flower
 BROWSER := $(VENV)/browser
+DOCS := $(VENV)/docs
 
-.PHONY: demo test test-models test-live test-browser bench reproduce clean
+.PHONY: demo test test-models test-live test-browser docs bench reproduce clean
 
 demo: $(READY)
 	$(BIN)/fedsrc demo
 	@echo "(the fedsrc command is in $(BIN); activate it with: . $(BIN)/activate)"
 
 test: $(READY)
-	$(BIN)/ruff check src tests tests_models tests_live tests_browser benchmarks
-	$(BIN)/ruff format --check src tests tests_models tests_live tests_browser benchmarks
+	$(BIN)/ruff check src tests tests_models tests_live tests_browser benchmarks examples docs/site
+	$(BIN)/ruff format --check src tests tests_models tests_live tests_browser benchmarks examples docs/site
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
 
@@ -28,6 +29,11 @@ test-live: $(FLOWER)/.ready
 test-browser: $(BROWSER)/.ready # needs a Chromium on the PATH, or its place in FEDSRC_CHROMIUM
 	$(BROWSER)/bin/pytest tests_browser
 	$(BROWSER)/bin/python -m tests_browser.verdicts docs
+
+docs: $(DOCS)/.ready # the site, in build/docs; fails on a broken link or anchor, and on anything from another host
+	rm -rf build/docs
+	$(DOCS)/bin/sphinx-build --quiet --fail-on-warning --keep-going -c docs/site -d build/doctrees --fresh-env . build/docs
+	$(DOCS)/bin/python docs/site/check.py build/docs
 
 bench: $(READY)
 	$(BIN)/python benchmarks/population_l.py
@@ -55,6 +61,12 @@ $(MODELS): $(READY)
 $(FLOWER)/.ready: $(READY)
 	$(PYTHON) -m venv $(FLOWER)
 	$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[flower]" pytest
+	touch $@
+
+$(DOCS)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		sphinx myst-parser furo latex2mathml # the docs extra; fedsrc itself is not needed
 	touch $@
 
 # Playwright drives a browser that is there already; axe-core comes with axe-playwright-python.

@@ -33,7 +33,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^ *```(console|python)\n(.*?)^ *```$", flags=re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("paper/*.md")]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("examples/*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("paper/*.md")]
 STATUS = re.compile(r"# exit status (\d+)$")
 NUMBER = re.compile(r"[0-9a-f]{16,}|\d+(?:[.,]\d+)*")
 
@@ -170,7 +170,7 @@ def warm(reader: Reader) -> Iterator[None]:
             server.wait()
 
 
-@pytest.mark.parametrize("name", ["air-gapped", "card", "monitor", "your-own-table", "scores"])
+@pytest.mark.parametrize("name", ["air-gapped", "card", "choosing", "monitor", "your-own-table", "scores"])
 def test_a_reader_can_follow(name: str, tmp_path: Path) -> None:
     reader, found = Reader(tmp_path), list(steps(ROOT / "docs" / f"{name}.md"))
     assert any("fedsrc " in step.command for step in found)

@@ -1,0 +1,25 @@
+"""As an auditor, without any record: recompute a certificate. python check_certificate.py run/ KEY"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from fedsrc import FedsrcError, verify
+
+
+def main(folder: Path, key: str) -> int:
+    try:
+        found = verify(folder, trusted=(key,))  # KEY: the issuer's public key, got by another way than the folder
+    except FedsrcError as problem:
+        print(f"do not rely on it: {problem}")
+        return 2
+    print(found.body["statement"])
+    for each in found.body["assumptions"]:
+        print(f"  [{each['how']}] {each['what']}")
+    print("expired" if found.expired else f"in force until {found.body['expires']}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))

@@ -1,0 +1,21 @@
+"""What targets and epsilons should cost, before anything is labelled or spent: python forecast_costs.py dev.csv"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from fedsrc import Choices, development_part, read_records, register
+from fedsrc.forecast import forecasts, from_development
+
+
+def main(table: Path) -> None:
+    records = read_records(table)
+    registration = register(Choices(target_risk=0.2, epsilon=4.0), records, development_part(records, "record", 1))
+    sites = from_development(registration, records)
+    for found in forecasts(registration, sites, targets=(0.1, 0.2), epsilons=(float("inf"), 4.0)):
+        print(found.sentence())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

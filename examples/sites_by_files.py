@@ -1,0 +1,58 @@
+"""Three sites and a coordinator who exchange files, each with a folder of its own: python sites_by_files.py parties/"""
+
+from __future__ import annotations
+
+import random
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from fedsrc import Choices, Ledger, load_or_make, read_records
+from fedsrc.federation.files import answer_file, collect, read_request, start
+from fedsrc.keys import Key, public_hex
+from fedsrc.policy import allow
+from fedsrc.register import register_grid
+
+SITES = ("ashford", "birch", "cedar")
+
+
+def make_table(path: Path, draw: random.Random) -> None:
+    path.parent.mkdir(parents=True)
+    losses = [int(draw.random() < 0.35) for _ in range(600)]
+    scores = [min(1.0, max(0.0, draw.gauss(0.4 if loss else 0.75, 0.15))) for loss in losses]
+    rows = [f"{path.parent.name}-{i},{scores[i]:.3f},{losses[i]}" for i in range(600)]
+    path.write_text("\n".join(["id,score,loss", *rows, ""]), encoding="utf-8")
+
+
+def main(root: Path) -> None:
+    for site in SITES:
+        make_table(root / site / "records.csv", random.Random(site))
+    keys = {name: load_or_make(root / name / "signing.key") for name in (*SITES, "coordinator")}
+    registration = register_grid(  # evenly spaced thresholds: no record is looked at
+        Choices(target_risk=0.2, epsilon=4.0, grid=True, rounds=3, weights=dict.fromkeys(SITES, 1 / 3),
+                server_key=public_hex(keys["coordinator"]), capacities=dict.fromkeys(SITES, 600),
+                site_keys={site: public_hex(keys[site]) for site in SITES}),
+        SITES,
+    )  # fmt: skip
+    for site in SITES:  # each site reads the registration, and allows it
+        with closing(Ledger(root / site / "records.ledger")) as ledger:
+            allow(ledger, site, registration, max_epsilon=4.0)
+    run = root / "coordinator" / "run"
+    state = start(registration, run, keys["coordinator"])
+    while state.body is None:
+        releases = [answer(root, request, keys) for request in state.waiting]  # each carried to its site and back
+        state = collect(run, releases, keys["coordinator"])
+        print(*state.news, sep="\n")
+    print(state.body["statement"])
+
+
+def answer(root: Path, request: Path, keys: dict[str, Key]) -> Path:
+    site = read_request(request).request.site
+    release = root / site / request.name.replace("request", "release")
+    with closing(Ledger(root / site / "records.ledger")) as ledger:
+        release.write_bytes(answer_file(request, lambda: read_records(root / site / "records.csv"), ledger, keys[site]))
+    return release
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
