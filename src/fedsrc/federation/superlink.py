@@ -90,13 +90,19 @@ def supervise(plan: ServerPlan, tell: Tell) -> None:
     _write_connection(plan)
     failures = 0
     while not (plan.settings.folder / CERTIFICATE).exists():
-        with _superlink(plan, tell) as link:
-            while link.status is None and failures < TRIES and not (plan.settings.folder / CERTIFICATE).exists():
-                before = _size(plan)
-                link.once(lambda: _register_nodes(plan, tell))
-                _submit(plan, link, tell)
-                failures = 0 if _size(plan) > before else failures + 1
-                time.sleep(PAUSE * failures)
+        try:
+            with _superlink(plan, tell) as link:
+                while link.status is None and failures < TRIES and not (plan.settings.folder / CERTIFICATE).exists():
+                    before = _size(plan)
+                    link.once(lambda: _register_nodes(plan, tell))
+                    _submit(plan, link, tell)
+                    failures = 0 if _size(plan) > before else failures + 1
+                    time.sleep(PAUSE * failures)
+        except FedsrcError as error:  # the SuperLink was killed before it listened, or while nodes were made known
+            failures += 1
+            if failures >= TRIES:
+                raise
+            tell(f"trying again: {error.what}")
         if failures >= TRIES:
             raise FedsrcError(
                 f"{TRIES} Flower runs in a row added nothing to the transcript",
