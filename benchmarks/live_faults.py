@@ -27,6 +27,10 @@ from tests.live_faults import Outcome, run_with_faults, same_as_undisturbed
 from tests_live.faults import PROCESSES, ROUNDS, SITES, Kill, RealOutcome, play_with_kills
 
 REAL, IN_PROCESS = 6, 200
+REPLIES = {
+    "delayed": "reply delayed", "doubled": "reply came twice", "misread": "a damaged second copy of a reply",
+    "reordered": "replies in another order", "error": "error instead of a reply",
+}  # fmt: skip
 
 
 def real_run(folder: Path, seed: int) -> RealOutcome:
@@ -86,7 +90,7 @@ def sums(accounts: Sequence[Account]) -> str:
 def struck_table(outcomes: Sequence[Outcome]) -> str:
     total = sum((each.struck for each in outcomes), Counter[str]())
     rows = [(f"{kind} killed", f"{total[kind]:,}") for kind in HOW] + [
-        (f"reply {kind}" if kind != "error" else "error instead of a reply", f"{total[kind]:,}") for kind in MISCHIEF
+        (REPLIES[kind], f"{total[kind]:,}") for kind in MISCHIEF
     ]
     rows += [("new Flower runs that continued a transcript", f"{total['new Flower run']:,}")]
     rows += [("`fedsrc server` gave up and was started again", f"{total['resumable']:,}")]
@@ -119,14 +123,17 @@ twice, and {sum(a.folded_twice for a in accounts)} releases folded twice. Made, 
 
 
 def about_real(real: Sequence[RealOutcome]) -> str:
-    again = sum(each.starts - 1 for each in real)
+    again, same = sum(each.starts > 1 for each in real), sum(each.account.undisturbed for each in real)
     return f"""## Real runs
 
 {len(SITES)} sites with their SuperNodes, {ROUNDS} rounds, TLS and node keys, all on one machine. In each run the server
 app, the SuperLink, a SuperNode (alone or with its executor) and a site's process were killed by SIGKILL, in an order
 and at moments drawn from the run's number. `fedsrc server` and `fedsrc site` start again what belongs to them; a killed
-`fedsrc site` was started again as its operator would, within 3 seconds. `fedsrc server` gave up and was started again
-{again} times."""
+`fedsrc site` was started again as its operator would, within 3 seconds. In {again} of the runs `fedsrc server` itself
+ended with an error, as it does when its SuperLink dies before it listens; the same command continued the run.
+
+In {same} of the runs nobody was late or absent: there the files mode, asked the same on the same ledgers, wrote the
+same transcript and certificate, byte for byte."""
 
 
 RECOVERY = """How long it took until the next round was closed, on a machine that was busy with other things as well:"""
