@@ -152,7 +152,7 @@ machine dies with or without what had not reached the disk."""
 
 def compared_words(same: int) -> str:
     return f"""In {same} of these runs nobody was late or absent: there the files mode, asked the same on the same
-ledgers, wrote the same transcript and certificate, byte for byte. Each run repeats from its seed;
+ledgers, wrote the same transcript and certificate, byte for byte. Faults repeat from seeds;
 `make test` plays them all."""
 
 
