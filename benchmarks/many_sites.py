@@ -421,8 +421,9 @@ BY_ROUNDS = f"""\
 The same run as it stood after that round: its transcript up to there, with a certificate that is still open."""
 
 READING = """\
-Powers below 1 come from what every process needs once, whatever the run: the registration with all its sites, and
-memory that a small run never has to ask the system for."""
+A power is a little below 1 where every process needs something once, whatever the run: the registration with all its
+sites, and memory that a small run never has to ask the system for. Other work on the machine moves CPU seconds by up
+to a half, in either direction, and with them a power by two tenths; it moves a round's wall time by far more."""
 
 
 if __name__ == "__main__":
