@@ -35,7 +35,7 @@ from fedsrc.ledger import Ledger
 from fedsrc.policy import allow
 from fedsrc.register import Choices, register_grid
 
-ROUNDS = {1: 5, 5: 5, 20: 3}  # by number of sites
+ROUNDS = {1: 5, 5: 5, 20: 2}  # by number of sites
 BATCH, RECORDS = 50, 500
 PAGE = "live-latency.md"
 PATIENCE = Patience(start=900.0, round=600.0, missing=600.0)

@@ -194,7 +194,7 @@ def test_trouble_is_shown(troubled: Path) -> None:
     assert view["progress"]["not_there"] == 1
     text = page(view)
     assert "has not been there" in text
-    assert "&lt;i&gt;no&lt;/i&gt;" in text
+    assert "in words that are not a site&#39;s" in text
     assert "none spent" in text
     assert "No round has closed" in page({**view, "evidence": {**view["evidence"], "rounds": []}})
 
