@@ -425,6 +425,45 @@ def test_a_bad_study_is_an_error(tmp_path: Path, run: Run, change: tuple[str, st
     assert not (tmp_path / "out").exists()
 
 
+def test_scores_are_listed_once_for_every_population() -> None:
+    """[scores] is the same study as the populations written out, to the digest."""
+    head = 'name = "compared"\ntrials = 2\nmethods = ["fed-src-c"]\n'
+    listed = """
+[[populations]]
+name = "QA"
+demo = "qa"
+[[populations]]
+name = "mine"
+table = "t.parquet"
+where = { generator = "a" }
+[scores]
+lift = "x"
+window = "y"
+"""
+    written = "".join(
+        f'[[populations]]\nname = "{name}: {score}"\n{kind}\nscore = "{score}"\nabout = "{about}"\n'
+        for name, kind in (("QA", 'demo = "qa"'), ("mine", 'table = "t.parquet"\nwhere = { generator = "a" }'))
+        for score, about in (("lift", "x"), ("window", "y"))
+    )
+    assert Study.from_toml(head + listed).digest == Study.from_toml(head + written).digest
+
+
+@pytest.mark.parametrize(
+    ("population", "scores"),
+    [
+        ('demo = "qa"\nscore = "lift"', 'lift = "x"'),  # which of the two would it be?
+        ("boundary = true", 'lift = "x"'),
+        ('demo = "qa"', ""),
+        ('demo = "qa"', "lift = 3"),
+    ],
+)
+def test_scores_that_fit_no_population_are_refused(population: str, scores: str) -> None:
+    head = 'name = "c"\ntrials = 2\nmethods = ["fed-src-c"]\n'
+    text = f'{head}[[populations]]\nname = "p"\n{population}\n[scores]\n{scores}\n'
+    with pytest.raises(FedsrcError, match="scores"):
+        Study.from_toml(text)
+
+
 def test_clusters_are_named_when_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(_: str) -> Any:
         raise ImportError

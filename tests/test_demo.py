@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fedsrc.data.halueval import read_halueval
-from fedsrc.demo import SITES, TASKS, Task, one_of_each_pair, score_table
-from fedsrc.scores.catalogue import BASIC, Settings
+from fedsrc.demo import SCORED, SITES, TASKS, Scored, Task, one_of_each_pair, score_table
+from fedsrc.scores.catalogue import BASIC, JUDGED, SAMPLED, Settings
 from fedsrc.scores.lexical import lexical_support
 from fedsrc.scores.scoring import score_answers
 
@@ -45,6 +45,25 @@ def test_the_embedded_tables_are_complete(task: Task) -> None:
         values = table[name].to_numpy()
         assert np.all((values >= 0) & (values <= 1))
         assert len(np.unique(values)) > 50 or name == "familiarity"
+
+
+@pytest.mark.parametrize(("task", "scored"), list(zip(TASKS, SCORED, strict=True)))
+def test_the_tables_with_every_score(task: Task, scored: Scored) -> None:
+    """Pairs of the whole table, with the same basic scores, and every other score beside them."""
+    table, whole = score_table(scored), score_table(task)
+    assert table.columns[:3] == ["id", "source", "loss"]
+    assert table.height == {"dialogue": 796}.get(task, 800)
+    assert table["loss"].to_list() == [0.0, 1.0] * (table.height // 2)
+    same = whole.filter(whole["id"].is_in(table["id"].to_list()))
+    for name in ("id", "source", "loss", *BASIC):
+        assert table[name].to_list() == same[name].to_list(), name
+    drawn = [name.rpartition("-") for name in table.columns if name.rpartition("-")[2].isdecimal()]
+    assert {name for name, _, _ in drawn} == set(SAMPLED) - {"selfcheck-nli"}  # which needs an entailment model
+    assert all(int(count) in (10, SAMPLED[name].matched) for name, _, count in drawn)
+    rest = set(table.columns[3:]) - set(BASIC) - {"-".join((name, count)) for name, _, count in drawn}
+    assert rest == {*JUDGED, "mechanistic", "franq", "franq-faithfulness"}
+    for name in table.columns[3:]:
+        assert np.all((table[name].to_numpy() >= 0) & (table[name].to_numpy() <= 1)), name
 
 
 def test_the_demo_takes_one_of_each_pair() -> None:

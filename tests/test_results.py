@@ -151,7 +151,7 @@ def test_surrogates_are_called_so() -> None:
 def test_reproduce_leaves_out_what_it_cannot_run(tmp_path: Path) -> None:
     ran = reproduce(("scores-ragtruth", "reuse"), tmp_path / "out", tables=tmp_path, work=tmp_path / "work", jobs=2)
     assert ran.published == ("reuse",)
-    assert ran.left_out == {"scores-ragtruth": ["ragtruth.parquet"]}
+    assert ran.left_out == {"scores-ragtruth": ["ragtruth-scores.parquet"]}
     with pytest.raises(FedsrcError, match="there is no study"):
         reproduce(("reuse", "typo"), tmp_path / "none", tables=tmp_path, work=tmp_path / "work")
     assert not (tmp_path / "none").exists()

@@ -19,7 +19,7 @@ from fedsrc.audit.population import Support, from_cells, truth, uniform
 from fedsrc.audit.shift import drifted, moved_weights, relabelled
 from fedsrc.audit.study import Binormal, Boundary, Demo, Population, Printed, Setting, Table
 from fedsrc.data.audit import chance_above
-from fedsrc.demo import TASKS, score_table
+from fedsrc.demo import SCORED, TASKS, score_table
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.boundaries import Floats
 from fedsrc.records import (
@@ -161,9 +161,11 @@ def _records(population: Table | Demo | Binormal, folder: Path) -> Records:
 
 
 def _embedded(population: Demo) -> Records:
-    tasks = [task for task in TASKS if population.demo in (task, "all")]
+    embedded = (*TASKS, *SCORED)
+    tasks = list(TASKS) if population.demo == "all" else [task for task in embedded if task == population.demo]
     if not tasks:
-        raise FedsrcError(f"there is no embedded table {population.demo!r}", hint=f"tables: {', '.join(TASKS)}, or all")
+        hint = f"tables: {', '.join(embedded)}, or all"
+        raise FedsrcError(f"there is no embedded table {population.demo!r}", hint=hint)
     frames = [score_table(task).with_columns(source=task + ":" + pl.col("source").cast(pl.String)) for task in tasks]
     frame = pl.concat(frames, how="diagonal_relaxed")
     if population.score not in frame.columns:

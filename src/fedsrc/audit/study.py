@@ -127,6 +127,23 @@ Population = Annotated[
 ]
 
 
+def with_scores(given: dict[str, Any]) -> dict[str, Any]:
+    """A study in which each population is there once a score of the table [scores]."""
+    scores, populations = given["scores"], given.get("populations")
+    if not isinstance(scores, dict) or not scores or not all(isinstance(about, str) for about in scores.values()):
+        raise ValueError("scores is a table of columns, each with a word on what it is")
+    if not isinstance(populations, list) or not all(isinstance(each, dict) for each in populations):
+        return given
+    if said := [each.get("name") for each in populations if "score" in each or kind_of(each) not in ("table", "demo")]:
+        raise ValueError(f"with [scores], a population is a table without a score of its own; {said[0]!r} is not")
+    every = [
+        {**each, "name": f"{each.get('name')}: {score}", "score": score, "about": about}
+        for each in populations
+        for score, about in scores.items()
+    ]
+    return {**{key: value for key, value in given.items() if key != "scores"}, "populations": every}
+
+
 class Setting(Frozen):
     """One cell of a study. Defaults are the paper's.
 
@@ -203,6 +220,8 @@ class Study(Frozen):
     methods    selective-risk methods, compared with one another; the first is what differences are taken from
     native     methods with guarantees of another kind, reported in their own terms
     block      trials that are drawn together: it decides the streams, not how many run at once
+
+    A table [scores] of columns, and what each is, stands for every population with each of these scores.
     """
 
     format: Literal[1] = 1
@@ -217,6 +236,11 @@ class Study(Frozen):
     setting: dict[str, Any] = Field(default_factory=dict)
     sweep: dict[str, Annotated[tuple[Any, ...], Field(strict=False, min_length=1)]] = Field(default_factory=dict)
     cases: Annotated[tuple[dict[str, Any], ...], Field(strict=False)] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _scores(cls, given: Any) -> Any:
+        return with_scores(given) if isinstance(given, dict) and "scores" in given else given
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -13,7 +13,9 @@ import polars as pl
 from fedsrc.files import write_whole
 
 Task = Literal["qa", "dialogue", "summarization"]
+Scored = Literal["qa-scores", "dialogue-scores", "summarization-scores"]
 TASKS: tuple[Task, ...] = ("qa", "dialogue", "summarization")
+SCORED: tuple[Scored, ...] = ("qa-scores", "dialogue-scores", "summarization-scores")
 SITES = ("central", "east", "north", "south", "west")
 SEED = 20240101
 SCORE = "lift"
@@ -24,12 +26,16 @@ ABOUT = (
 )
 
 
-def score_table(task: Task) -> pl.DataFrame:
-    """Every HaluEval response of a task: id, source, loss and its scores, to three decimals. No text."""
+def score_table(task: Task | Scored) -> pl.DataFrame:
+    """HaluEval responses of a task: id, source, loss and scores, to three decimals. No text.
+
+    A task alone has every response with the basic scores; TASK-scores has 400 pairs with every score, among them
+    scores fitted on other pairs.
+    """
     return pl.read_parquet(io.BytesIO(files(__name__).joinpath(file_name(task)).read_bytes()))
 
 
-def file_name(task: Task) -> str:
+def file_name(task: Task | Scored) -> str:
     return f"halueval-{task}.parquet"
 
 
