@@ -63,7 +63,7 @@ def issue(registration: Registration, replay: Replay, chain: Chain) -> Body:
         "every_target": registration.fixed_mixture,
         "also_certified": _also(registration, bounds) if bounds is not None and registration.fixed_mixture else [],
         "evidence": [asdict(each) for each in replay.trace],
-        "does_not_say": list(DOES_NOT_SAY),
+        "does_not_say": limits(registration),
         "expires": _expiry(min(replay.times, default=""), registration.claim.validity_days),
     }
 
@@ -99,9 +99,19 @@ def statement(registration: Registration, replay: Replay, bounds: Bounds | None)
     accepted = _percent(bounds.acceptance_lower[choice], down=True)
     return (
         f"Of the answers accepted (score >= {threshold!r}, at least {accepted} of traffic),"
-        f" at most {_percent(claim.target_risk)} are unsupported;"
+        f"{weighed(registration)} at most {_percent(claim.target_risk)} {verb_of(registration)} unsupported;"
         f" this statement fails with probability at most {_percent(claim.failure_probability)}."
     )
+
+
+def weighed(registration: Registration) -> str:
+    """What a share of answers is a share of, where not every answer counts the same."""
+    return " with every source counted as one," if registration.privacy.sources_alike else ""
+
+
+def verb_of(registration: Registration) -> str:
+    """Answers are unsupported, or of each answer a part is."""
+    return "are" if registration.privacy.loss_grid == 1 else "on average is"
 
 
 def signed(body: Body, key: keys.Key) -> Body:
@@ -304,6 +314,20 @@ DOES_NOT_SAY = (
     "Supported is not true: it speaks of the declared loss, as labelled; label errors carry over.",
     "It does not cover other traffic, another model, prompt or score, or drift beyond what was declared.",
 )
+
+
+def limits(registration: Registration) -> list[str]:
+    """What a certificate does not say."""
+    first, *others = DOES_NOT_SAY
+    privacy, uneven = registration.privacy, []
+    if privacy.sources_alike:
+        uneven = [
+            "It counts every source as one, however many answers it has: where sources with many answers are worse,"
+            " the share among all accepted answers can be higher."
+        ]
+    elif privacy.max_answers > 1:
+        uneven = [f"Of a source with more than {privacy.max_answers} answers, only so many count."]
+    return [first, *uneven, *others]
 
 
 def _assumptions(registration: Registration, replay: Replay) -> list[Body]:

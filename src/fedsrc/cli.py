@@ -171,6 +171,11 @@ CHOICES = [
     click.option("--policy", type=click.Choice(["first", "final", "recruit"]), help="[default: first]"),
     click.option("--dropout", type=click.Choice(["independent", "adversarial"]), help="[default: independent]"),
     click.option("--max-answers", type=click.IntRange(1, 20), help="Answers kept per source."),
+    click.option(
+        "--answer-weight",
+        type=click.Choice(["source", "answer"]),
+        help="What counts as one: a source with its answers, or each answer  [default: source]",
+    ),
     click.option("--loss-grid", type=click.IntRange(1), help="Graded losses are rounded up to multiples of 1/N."),
     click.option("--weights", type=PerSite(), help="Deployment weights of the sites."),
     click.option("--drift", type=PerSite(), help="Declared drift (total variation) of sites."),

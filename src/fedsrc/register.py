@@ -38,6 +38,7 @@ class Choices:
     policy: str = "first"
     dropout: str = "independent"
     max_answers: int | None = None
+    answer_weight: str = "source"
     loss_grid: int | None = None
     weights: Mapping[str, float] | None = None
     drift: Mapping[str, float] | None = None
@@ -143,6 +144,7 @@ def _privacy(choices: Choices) -> dict[str, Any]:
         "delta": choices.delta,
         "loss_grid": choices.loss_grid or 1,
         "max_answers": choices.max_answers or 1,
+        "answer_weight": choices.answer_weight,
         **_release(choices.preset),
     }
 

@@ -195,6 +195,11 @@ class Privacy(Frozen):
         return not math.isinf(self.epsilon)
 
     @property
+    def sources_alike(self) -> bool:
+        """Whether answers of one source share its weight, so that a share of answers counts every source as one."""
+        return self.max_answers > 1 and self.answer_weight == "source"
+
+    @property
     def mass_grid(self) -> int:
         """g: every mass a unit can add is a multiple of 1/g."""
         shares = math.lcm(*range(1, self.max_answers + 1)) if self.answer_weight == "source" else self.max_answers
