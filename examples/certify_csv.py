@@ -14,7 +14,7 @@ def main(table: Path, folder: Path) -> int:
     registration = register(choices, records, development_part(records, "record", 0.2))
     ledger = Path(f"{table}.ledger")  # remembers what was released: keep it with the table
     body = certify_table(registration, records, folder, ledger, load_or_make(Path("issuer.key")))
-    print(card_text(body))
+    print(card_text(body, registration=registration))
     return 0 if body["status"] == "CERTIFIED" else 1
 
 

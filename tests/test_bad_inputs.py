@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shlex
 import shutil
 import signal
 import sqlite3
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from fedsrc import cli, ledger
@@ -97,6 +99,18 @@ def refused(call: Call, world: Path, message: str, *args: str | Path) -> None:
     assert code == 2, err
     assert message in err
     assert state(world) == before
+
+
+def test_the_next_step_names_the_key(world: Path) -> None:
+    """The command that `request` and `collect` name next can be run as it stands."""
+    for name, first in (("server.key", "request"), ("my server.key", "collect")):
+        place, run = world / name, world / "run"
+        save_key(place, key(9))
+        given = [str(world / "run" / "registration.toml"), "-o", str(run)] if first == "request" else [str(run)]
+        done = CliRunner().invoke(cli.cli, [first, *given, "--key", str(place)])
+        line = next(line for line in done.stdout.splitlines() if line.startswith("Next: "))
+        words = shlex.split(line.partition("then ")[2])
+        assert words == ["fedsrc", "collect", str(run), "RELEASE...", "--key", str(place)]
 
 
 def edit(change: Callable[[dict[str, Any]], object]) -> Change:

@@ -132,7 +132,9 @@ def test_repeating_any_step_changes_nothing(world: World) -> None:
 def test_a_round_can_be_closed_without_the_missing(world: World) -> None:
     first = start(world.reg, world.run, SERVER)
     files = world.answers(first.waiting)
-    collect(world.run, files[:3], SERVER, without_missing=True)
+    news = collect(world.run, files[:3], SERVER, without_missing=True).news
+    whose = [read_request(path).request.site for path in first.waiting[3:]]
+    assert news[:2] == [f"site {name!r}: no release arrived before the round was closed" for name in whose]
     entries = read_transcript(world.run / "transcript.jsonl")[0]
     assert sum(isinstance(e, Absent) for e in entries) == 2
     late = collect(world.run, files[3:], SERVER)
@@ -145,7 +147,8 @@ def test_an_implausible_release_is_recorded_and_the_run_goes_on(world: World) ->
     release = Release.model_validate_json(files[1].read_bytes())
     wild = release.model_copy(update={"first": tuple(v + 10**6 for v in release.first), "signature": None})
     files[1].write_bytes(wild.signed(KEYS["b"]).to_bytes())
-    collect(world.run, files, SERVER)
+    news = collect(world.run, files, SERVER).news
+    assert news[0].startswith("site 'b': its release was refused: ")
     refused = [e for e in read_transcript(world.run / "transcript.jsonl")[0] if isinstance(e, Absent)]
     assert [(e.refused, e.release is not None) for e in refused] == [(True, True)]
 

@@ -1,11 +1,12 @@
 """Tables: good ones in every format, and every kind of bad one refused with what, where and next.
 
 Mutants killed: off-by-one line numbers, silent nulls, a source across sites let through, unstable shuffles, a cap on
-answers that looks at scores.
+answers that looks at scores, a named column that is not there passed over, a source under another name passed over.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +63,11 @@ BAD = {
     "negative": ("loss,score\n-0.1,0.7\n", r"line 2: loss -0.1 is outside \[0, 1\]"),
     "infinite": ("loss,score\n0,inf\n", r"line 2: score inf is outside"),
     "word": ("loss,score\n0,0.5\nyes,0.5\n", r"line 3: loss 'yes' is not a number"),
-    "no column": ("label,score\n1,0.5\n", r"no column 'loss'; the table has 'label', 'score'"),
+    "no column": ("label,score\n1,0.5\n", r"no column 'loss' \(--loss-column\); the table has 'label', 'score'"),
+    "semicolons": ("loss;score\n1;0.5\n", r"separated by ';'(.|\n)*hint: save it with commas"),
+    "semicolons and decimal commas": ("id;loss;score\na;1;0,5\n", r"separated by ';'"),
+    "some semicolons": ("loss;score, raw\n1;0.5,0.4\n", r"no column 'score'(.|\n)*hint: save it with commas"),
+    "decimal comma": ('loss,score\n1,"0,5"\n', r"score '0,5' is not a number\nhint: write numbers with a point: 0.5"),
     "no rows": ("loss,score\n", r"the table has no rows"),
     "nothing": ("", r"cannot be read as csv"),
     "ragged long": ("loss,score\n1,0.5\n0,0.5,7\n", r"cannot be read as csv"),
@@ -77,6 +82,92 @@ def test_bad_tables_are_refused(tmp_path: Path, name: str) -> None:
     text, message = BAD[name]
     with pytest.raises(FedsrcError, match=message):
         read_records(write(tmp_path / "t.csv", text))
+
+
+def test_every_kind_of_fault_is_named_and_missing_values_last(tmp_path: Path) -> None:
+    text = "loss,score\nsupported,61.7\n0,\n,0.5\n"
+    with pytest.raises(FedsrcError) as found:
+        read_records(write(tmp_path / "t.csv", text))
+    error = found.value
+    assert error.where == f"{tmp_path / 't.csv'} line 2"
+    assert error.what == "score 61.7 is outside [0, 1]"
+    others = "line 2: loss 'supported' is not a number; line 3: score is missing or NaN; line 4: loss is missing or NaN"
+    assert str(error.hint).splitlines()[1] == f"also: {others}"
+    with pytest.raises(FedsrcError) as found:
+        read_records(tmp_path / "t.csv", missing="keep")
+    assert str(found.value.hint).splitlines()[1:] == ["also: line 2: loss 'supported' is not a number"]
+
+
+@pytest.mark.parametrize("what", [field.name for field in fields(Columns)])
+def test_a_column_that_is_named_must_be_there(tmp_path: Path, what: str) -> None:
+    """Also under the name that it would have anyway. Columns that nobody named may be absent."""
+    path = write(tmp_path / "t.csv", "loss,score\n1,0.5\n")
+    others = {} if what in ("score", "loss") else {what: what}
+    for named in ({what: "clinik"}, others):
+        if not named:
+            continue
+        with pytest.raises(FedsrcError, match=rf"no column {named[what]!r} \(--{what}-column\); the table has 'loss'"):
+            read_records(path, columns=Columns(**named))
+    assert read_records(path, columns=Columns(loss="loss")).site_names == ("local",)
+
+
+def test_a_near_name_is_offered(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "loss,score,the clinic\n1,0.5,a\n")
+    with pytest.raises(FedsrcError, match="hint: is it 'the clinic'\\? --site-column 'the clinic'"):
+        read_records(path, columns=Columns(site="the clinik"))
+
+
+def test_what_is_used_and_what_is_not() -> None:
+    present = ["grounding", "loss", "clinic", "Question_ID", "note"]
+    names = Columns(score="grounding", site="clinic")
+    assert names.used(present) == {"score": "grounding", "loss": "loss", "site": "clinic"}
+    assert names.unused(present) == ["Question_ID", "note"]
+    assert names.like_source(present) == ["Question_ID"]
+    assert Columns(source="Question_ID").like_source(present) == []
+
+
+SOURCE_NAMES = [
+    "question_id",
+    "Question",
+    "queryId",
+    "DOC-ID",
+    "document",
+    "prompt no",
+    "patient_nr",
+    "sources",
+    "Source",
+]
+OTHER_NAMES = ["note", "model", "identity", "documented", "questionable", "answer_no", "site_id", "label", "resource"]
+
+
+@pytest.mark.parametrize("name", SOURCE_NAMES)
+def test_a_column_named_like_a_source_is_not_passed_over(tmp_path: Path, name: str) -> None:
+    text = f"{name},loss,score\nx,1,0.1\ny,0,0.2\nx,0,0.3\n"
+    found = read_records(write(tmp_path / "t.csv", text))
+    assert found.like_source == name
+    with pytest.raises(FedsrcError, match=f"values of column '{name}' stand in several rows") as error:
+        check_unit(found, None, "t.csv")
+    assert "--unit source" in str(error.value)
+    assert "--unit record" in str(error.value)
+    assert check_unit(found, "record", "t.csv") == "record"
+    named = read_records(tmp_path / "t.csv", columns=Columns(source=name))
+    assert check_unit(named, "source", "t.csv") == "source"
+    assert read_records(write(tmp_path / "u.csv", text.replace("x,0", "z,0"))).like_source is None
+    assert read_records(write(tmp_path / "v.csv", text.replace("x,", ","))).like_source is None  # empty is no value
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_other_columns_are(tmp_path: Path, name: str) -> None:
+    found = read_records(write(tmp_path / "t.csv", f"{name},loss,score\nx,1,0.1\nx,0,0.3\n"))
+    assert found.like_source is None
+
+
+def test_numbers_and_other_kinds_of_a_column_named_like_a_source(tmp_path: Path) -> None:
+    kinds = {"i": ([7, 7], True), "c": (pl.Series(["a", "a"], dtype=pl.Categorical), True), "l": ([[1], [1]], False)}
+    for name, (values, repeated) in kinds.items():
+        path = tmp_path / f"{name}.parquet"
+        pl.DataFrame({"doc": values, "loss": [0, 1], "score": [0.1, 0.2]}).write_parquet(path)
+        assert (read_records(path).like_source == "doc") is repeated
 
 
 def test_bad_files_are_refused(tmp_path: Path) -> None:

@@ -223,6 +223,9 @@ MANY_FAULTS = {
     "rows of local and others": "site,loss,score\nlocal,0,0.5\nz,0,0.5\nlocal,0,0.5\n",
     "rows of local and a": "site,loss,score\nlocal,0,0.5\na,0,0.5\n",
     "others and a repeated source": "site,source,loss,score\nb,s,0,0.5\nb,s,0,0.5\n",
+    "a source under another name": "note,Question_ID,loss,score\n1,s,0,0.5\n1,t,0,0.5\n1,s,0,0.5\n",
+    "a source under two other names": "doc,prompt,loss,score\n1,s,0,0.5\n2,s,0,0.5\n1,t,0,0.5\n",
+    "a source and one under another name": "doc,source,loss,score\n1,s,0,0.5\n2,s,0,0.5\n1,t,0,0.5\n",
 }
 
 
@@ -258,6 +261,8 @@ def test_errors_of_other_formats(tmp_path: Path, ledger: Ledger) -> None:
         "id.parquet": ({**good, "id": [b"\xff", b"\xfe"]}, "column 'id' holds Binary, not text"),
         "same.parquet": ({**good, "id": [7, 7]}, "id '7' stands in more than one row"),
         "none.parquet": ({"loss": [], "score": []}, "the table has no rows"),
+        "doc.parquet": ({**good, "doc": [7, 7]}, "values of column 'doc' stand in several rows"),
+        "doc.jsonl": ({**good, "doc": ["x", "x"]}, "values of column 'doc' stand in several rows"),
         "word.jsonl": ({**good, "score": [0.5, "x"]}, "line 2: score 'x' is not a number"),
     }
     for name, (columns, message) in frames.items():
@@ -268,6 +273,20 @@ def test_errors_of_other_formats(tmp_path: Path, ledger: Ledger) -> None:
         (tmp_path / name).write_text(text)
         same_trouble(tmp_path / name, registered(), ledger)
     assert "there is no such file" in same_trouble(tmp_path / "nothing.csv", registered(), ledger)
+
+
+def test_a_named_column_that_is_not_there(tmp_path: Path, ledger: Ledger) -> None:
+    path = write(random_frame(np.random.default_rng(0), 9), tmp_path / "t.parquet")
+    source = Table(path, Columns(site="clinik"))
+    assert "no column 'clinik' (--site-column); the table has 'note'" in trouble(source.whole)
+    assert trouble(lambda: open_table(registered(), "a", source, ledger)) == trouble(source.whole)
+
+
+def test_records_declared_independent_are_let_in(tmp_path: Path, ledger: Ledger) -> None:
+    frame = random_frame(np.random.default_rng(0), 9).with_columns(doc=pl.lit("x"))
+    path = write(frame, tmp_path / "t.parquet")
+    same_trouble(path, registered(), ledger)
+    assert open_table(registered(privacy={"independent": True}), "a", Table(path), ledger).intake.units == 9
 
 
 def test_the_development_part_must_fit_the_table(tmp_path: Path, ledger: Ledger) -> None:

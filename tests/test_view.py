@@ -44,17 +44,19 @@ from fedsrc.forecast import Forecast
 from fedsrc.keys import Key, public_hex
 from fedsrc.monitor import MonitorChoices, register_monitor
 from fedsrc.monitor import state as monitor_state
+from fedsrc.policy import describe_registration
 from fedsrc.registration import Betting, Registration
+from fedsrc.release import noise_words, registered_mechanism
 from fedsrc.replay import Replay
 from fedsrc.report import charts, live, rows
-from fedsrc.report.card import view_text
+from fedsrc.report.card import card_text, view_text
 from fedsrc.report.follow import Follower
 from fedsrc.report.html import fragment, page, policy
 from fedsrc.report.live import Server, Watch, is_loopback, names_us, serving
 from fedsrc.report.markdown import card_markdown
 from fedsrc.report.plain import plain
 from fedsrc.report.view import FORMAT, View, Watched, build_view, estimate, view_json, view_run
-from fedsrc.transcript import Closed
+from fedsrc.transcript import Announced, Chain, Closed, Entry, Opened
 from tests import palette
 from tests.crash_scenarios import files_registration
 from tests.helpers import changed, registration, table
@@ -133,8 +135,8 @@ def test_a_certified_run(certified: Path) -> None:
         for part in ("CERTIFIED", "not checkable", body["registration"], body["transcript"], "fedsrc verify"):
             assert part in text
     assert set(view) == {
-        "format", "fedsrc", "folder", "status", "meaning", "check", "certificate", "evidence", "progress", "sites",
-        "outlook", "monitor", "verify",
+        "format", "fedsrc", "folder", "status", "sentence", "meaning", "check", "certificate", "noise", "evidence",
+        "progress", "sites", "outlook", "monitor", "verify",
     }  # fmt: skip
     assert json.loads(view_json(view))["certificate"]["threshold"] == body["threshold"]
     assert view_json(view).isascii()
@@ -238,9 +240,7 @@ def test_what_is_missing_is_estimated(certified: Path, abstained: Path, tmp_path
     follower.registration = changed(follower.registration, schedule={"rounds": 101})
     assert estimate(follower) is None
     reached = view_run(copied(certified, tmp_path / "reached", lines=25))  # three rounds of four
-    assert reached["progress"]["reached"]
     assert reached["outlook"] is None
-    assert "has reached its line" in page(reached)
     follower = Follower(run)
     follower.update()
     told = Forecast(0.02, math.inf, 620, 950, 3, 270, 1.0, 0.4, 100.0, 9000)
@@ -253,6 +253,111 @@ def test_what_is_missing_is_estimated(certified: Path, abstained: Path, tmp_path
         outlook = build_view(follower, outlook=replace(told, **change))["outlook"]
         assert outlook["missing"] == missing
         assert words in outlook["words"]
+
+
+def test_beyond_the_line_the_registered_rounds_go_on(certified: Path, tmp_path: Path) -> None:
+    """Every form says so, in the round that it was, and none says that nothing is shown."""
+    reg, entries, _ = read_run(certified)
+    view = view_run(copied(certified, tmp_path / "run", lines=25))  # three rounds of four
+    cuts = [i + 1 for i, entry in enumerate(entries) if isinstance(entry, Closed)]
+    first = next(k for k, cut in enumerate(cuts, start=1) if Replay(reg, entries[:cut]).choice is not None)
+    assert view["status"] == "OPEN"
+    assert view["progress"]["reached"] == first
+    for text in (view_text(view), page(view), card_markdown(view)):
+        assert f"has reached its line in round {first}; the registered rounds go on" in text
+        assert "No threshold" not in text
+        assert "nothing is certified yet" not in text
+    before = view_run(copied(certified, tmp_path / "before", lines=6))
+    assert before["progress"]["reached"] is None
+    assert before["sentence"] == before["certificate"]["statement"]
+
+
+def test_what_the_sites_have_before_they_are_there(certified: Path, tmp_path: Path) -> None:
+    """What is registered, or that it is not known; never nothing."""
+    run = copied(certified, tmp_path / "run", lines=0)
+    for lines, capacity, words, each in (
+        (1, 500, "no site is there yet; 1,500 records registered", "500 registered"),
+        (1, None, "no site is there yet; an unknown number", "not known"),
+        (2, 500, "left at the sites that are there, 1,000 records registered at the others", "500 registered"),
+    ):
+        follower = Follower(run)
+        sites = [{**site.model_dump(), "capacity": capacity} for site in follower.registration.sites]
+        follower.registration = Registration.model_validate({**follower.registration.model_dump(), "sites": sites})
+        follower._begin()
+        entries: list[Entry] = [
+            Opened(registration=follower.registration.digest),
+            Announced(site=SITES[0], units=500),
+        ]
+        for entry in entries[:lines]:
+            follower.replay.step(entry)
+            follower.sites.step(entry)
+        view = build_view(follower)
+        for text in (view_text(view), page(view), card_markdown(view).lower()):
+            assert words.lower() in text.lower()
+        assert each in page(view)
+        assert rows.left_at(view["sites"][-1]) == each
+
+
+def test_the_line_of_the_bets_is_explained(certified: Path) -> None:
+    view = view_run(certified)
+    found = re.search(r"1 / \(([\d.]+) x ([\d.]+)\)", rows.line_words(view["evidence"]))
+    assert found is not None
+    line = 1 / (float(found[1]) * float(found[2]))
+    assert line == pytest.approx(math.exp(view["evidence"]["line"]), rel=0.01)
+    for text in (view_text(view), page(view), card_markdown(view)):
+        assert "times this threshold" in text
+
+
+@pytest.mark.parametrize(
+    ("privacy", "noun", "steps"),
+    [
+        ({}, "record", 256),
+        ({"basis": "bins"}, "record", 1),
+        ({"loss_grid": 10}, "record", 2560),
+        ({"unit": "source", "max_answers": 3}, "source", 6 * 256),
+        ({"unit": "source", "max_answers": 3, "answer_weight": "answer"}, "answer", 256),
+    ],
+)
+def test_noise_is_said_in_one_unit_everywhere(privacy: dict[str, Any], noun: str, steps: int) -> None:
+    """What a site allows, what the card says, and the integers of the file: the same noise.
+
+    Mutants killed: a grid or a basis left out of the unit, the file's scale shown as if in records.
+    """
+    reg = changed(registration(RECORDS, batch=100), privacy=privacy)
+    scale = registered_mechanism(reg).scale
+    words = noise_words(reg)
+    assert words.startswith(f"noise of scale {scale / steps:.4g} {noun}s")
+    assert (f"({scale:g} in the release's integers, which count 1/{steps:,} of a" in words) == (steps > 1)
+    assert any(words in line for line in describe_registration(reg, SITES[0]))
+    body = issue(reg, Replay(reg), Chain())
+    assert words in card_text(body, registration=reg)
+    assert f"{scale:g} in the release's integers" in card_text(body)
+
+
+def test_no_noise_is_said_so() -> None:
+    assert noise_words(registration(RECORDS, batch=100, epsilon=math.inf)) == "no noise at all"
+
+
+@pytest.mark.parametrize(
+    ("mixture", "eta", "words"),
+    [
+        ("as calibrated", 0.0, "mixture as calibrated"),
+        ("as calibrated", 0.02, "mixture as calibrated, declared drift 0.02 allowed for"),
+        ("declared", None, "declared weights"),
+        ("declared", 0.0, "declared weights, met exactly"),
+        ("declared", 0.0125, "off by 0.0125"),
+    ],
+)
+def test_the_mixture_in_words(mixture: str, eta: float | None, words: str) -> None:
+    found = rows.mixture_words({"mixture": mixture, "eta": eta})
+    assert found.endswith(words) if words.startswith(("mixture", "declared")) else words in found
+
+
+def test_bounds_that_claim_nothing_say_so(certified: Path, abstained: Path) -> None:
+    for run, said in ((certified, False), (abstained, True)):
+        view = view_run(run)
+        for text in (view_text(view), card_text(view["certificate"]), page(view), card_markdown(view)):
+            assert ("These bounds show progress and claim nothing" in text) is said
 
 
 def test_expiry_and_trust(certified: Path) -> None:

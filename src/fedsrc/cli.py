@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 import traceback
 import warnings
@@ -454,7 +455,7 @@ def site_status(ledger: Path) -> None:
 def request_command(registration: Path, folder: Path, output: str, key: Path | None) -> None:
     """Start a run by files: write the first requests, to be carried to the sites."""
     done = start(Registration.read(registration), folder, keys.load(server_key(key)))
-    report_collected(done, folder, output)
+    report_collected(done, folder, output, key)
 
 
 @cli.command("release")
@@ -487,10 +488,10 @@ def collect_command(
 ) -> None:
     """Take in release files; when a round is complete, write the next requests or the certificate."""
     done = collect(folder, releases, keys.load(server_key(key)), without_missing=without_missing)
-    report_collected(done, folder, output)
+    report_collected(done, folder, output, key)
 
 
-def report_collected(done: Collected, folder: Path, output: str) -> NoReturn:
+def report_collected(done: Collected, folder: Path, output: str, key: Path | None) -> NoReturn:
     """What a step of the files mode came to."""
     for path in done.taken_in:
         say(f"{path}: taken in")
@@ -508,7 +509,8 @@ def report_collected(done: Collected, folder: Path, output: str) -> NoReturn:
         emit({"status": "OPEN", "waiting": [str(path) for path in done.waiting]})
     else:
         click.echo("\n".join(["Status: OPEN. Requests that wait for a release:", *lines]))
-        click.echo(f"Next: carry them to their sites, then fedsrc collect {folder} RELEASE...")
+        again = ["fedsrc", "collect", str(folder), "RELEASE...", *(["--key", str(key)] if key else [])]
+        click.echo(f"Next: carry them to their sites, then {shlex.join(again)}")
     sys.exit(1)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from fedsrc.canonical import canonical_bytes
-from fedsrc.certificate import Body, read_run
+from fedsrc.certificate import Body, read_registration, read_run
 from fedsrc.cli_common import FilePath
 from fedsrc.forecast import Forecast, after_abstention
 from fedsrc.monitor import MonitorState, state_of, words
@@ -37,9 +37,7 @@ SUMMARY = (
 )
 NAMES = tuple(field.name for field in fields(Columns))
 COLUMNS = [
-    click.option(
-        f"--{name}-column", f"{name}_column", default=name, show_default=True, help=f"Name of the {name} column."
-    )
+    click.option(f"--{name}-column", f"{name}_column", help=f"Name of the {name} column  [default: {name}]")
     for name in NAMES
 ]
 TABLE_OPTIONS = [
@@ -93,10 +91,14 @@ def finish(body: Body, folder: Path, output: str, next_command: str | None) -> N
         emit(result | ({"forecast": asdict(outlook)} if outlook else {}))
     else:
         notes = (f"To certify, at the rates seen: {outlook.sentence()}",) if outlook else ()
-        click.echo(card_text(body, verify=f"fedsrc verify {folder}", notes=notes))
+        click.echo(_card(body, folder, notes))
         if next_command:
             click.echo(f"\nNext: {next_command}")
     sys.exit(0 if body["status"] == "CERTIFIED" else 1)
+
+
+def _card(body: Body, folder: Path, notes: tuple[str, ...]) -> str:
+    return card_text(body, registration=read_registration(folder), verify=f"fedsrc verify {folder}", notes=notes)
 
 
 def show_monitor(found: MonitorState, output: str) -> NoReturn:

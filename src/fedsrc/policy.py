@@ -8,7 +8,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.ledger import DELTA, DEVELOPMENT, IN_ORDER, Account, Ledger
 from fedsrc.maths.privacy import epsilon_tight
 from fedsrc.registration import Monitor, Registration
-from fedsrc.release import registered_mechanism
+from fedsrc.release import noise_words, registered_mechanism
 
 ADJACENCY = {"zero-out": "being there or not", "replacement": "being this one or another"}
 
@@ -53,18 +53,16 @@ def allowed(ledger: Ledger, site: str, digest: str) -> Registration:
 
 def describe_registration(registration: Registration, site: str) -> list[str]:
     """What a registration asks of a site, in plain words."""
-    claim, privacy, rule = registration.claim, registration.privacy, registered_mechanism(registration)
+    claim, privacy = registration.claim, registration.privacy
     place = registration.site(site)
-    noise = (
-        "no noise at all" if not privacy.private else f"noise of scale {rule.scale / rule.grid / rule.basis.unit:.4g}"
-    )
     capacity = "as many as it has" if place.capacity is None else f"at most {place.capacity:,}"
     return [
         f"Registration {registration.digest}",
         f"  {_purpose(registration)}",
         f"  (its word for the loss: {claim.loss}; for the traffic: {claim.population})",
         f"  asks for noised totals of about {registration.schedule.batch:,} {privacy.unit}s at a time, {capacity}",
-        f"  each {privacy.unit} once, with {noise}; epsilon {privacy.epsilon:g} at delta {privacy.delta:g}",
+        f"  each {privacy.unit} once: epsilon {privacy.epsilon:g} at delta {privacy.delta:g} (smaller is more private)",
+        f"  with {noise_words(registration)}",
         f"  protected against: one {privacy.unit} {ADJACENCY[privacy.adjacency]}",
         f"  server key  {registration.server_key or 'none'}",
         f"  site's key  {place.key or 'none'}",

@@ -6,7 +6,10 @@ privacy protects and independence is assumed of: one record, or one source with 
 
 from __future__ import annotations
 
+import difflib
 import hashlib
+import re
+import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,21 +28,58 @@ Positions = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 Unit = Literal["record", "source"]
 Missing = Literal["refuse", "keep"]
+ORDER = ("score", "loss", "site", "source", "id", "group")
+NEEDED = ("score", "loss")
+MAX_HEADER = 1_000_000  # bytes
+SEPARATORS = "save it with commas between the columns and points in the numbers (0.5, not 0,5)"
 LOCAL_SITE = "local"
 UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException)  # a damaged file can make polars panic
 MISSING_SCORE = -1.0  # below every threshold: bin 0
+SOURCE_NAME = re.compile(  # what people call the thing that several answers share
+    r"(source|question|query|prompt|document|doc|article|passage|patient|person|user|customer|session|conversation"
+    r"|dialogue|dialog|thread|chat|encounter)s?(id|ids|no|nr|num|number|key|name|uuid|hash|text|)"
+)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What the table's columns are called."""
+    """What the table's columns are called. One that is named must be there; one that is not (None) goes by its own
+    word, and may be absent."""
 
-    score: str = "score"
-    loss: str = "loss"
-    site: str = "site"
-    source: str = "source"
-    group: str = "group"
-    id: str = "id"
+    score: str | None = None
+    loss: str | None = None
+    site: str | None = None
+    source: str | None = None
+    group: str | None = None
+    id: str | None = None
+
+    def name(self, what: str) -> str:
+        """What the column is called."""
+        return getattr(self, what) or what
+
+    def check(self, present: Collection[str], where: str) -> None:
+        """Refuse a table that lacks a column which is needed, or which somebody named."""
+        for what in ORDER:
+            name = self.name(what)
+            if name not in present and (what in NEEDED or getattr(self, what)):
+                raise FedsrcError(
+                    f"no column {name!r} (--{what}-column); the table has {', '.join(map(repr, present)) or 'none'}",
+                    where=where,
+                    hint=_other_name(name, what, present),
+                )
+
+    def used(self, present: Collection[str]) -> dict[str, str]:
+        """What each column that is used is called."""
+        return {what: self.name(what) for what in ORDER if self.name(what) in present}
+
+    def unused(self, present: Collection[str]) -> list[str]:
+        """Columns that nothing is made of."""
+        used = set(self.used(present).values())
+        return [name for name in present if name not in used]
+
+    def like_source(self, present: Collection[str]) -> list[str]:
+        """Columns that nothing is made of, although they are called what a source would be."""
+        return [name for name in self.unused(present) if SOURCE_NAME.fullmatch(re.sub(r"[\W_]+", "", name.lower()))]
 
 
 @dataclass(frozen=True)
@@ -55,6 +95,7 @@ class Records:
     source_names: tuple[str, ...]
     ids: Sequence[str] | None
     groups: tuple[str, ...] = ()
+    like_source: str | None = None  # an unused column that is called what a source would be, and repeats its values
 
     def __len__(self) -> int:
         return self.score.size
@@ -68,6 +109,11 @@ class Records:
     def repeats_sources(self) -> bool:
         """Whether some source has more than one answer, so that records are not independent."""
         return self.source is not None and np.unique(self.source).size < len(self)
+
+    @property
+    def dependent(self) -> bool:
+        """Whether the table looks as if records were not independent; somebody must then say what the unit is."""
+        return self.repeats_sources or self.like_source is not None
 
 
 @dataclass(frozen=True)
@@ -115,6 +161,7 @@ def read_records(path: Path, *, columns: Columns | None = None, missing: Missing
         source_names=source_names,
         ids=None if ids is None else ids.to_list(),
         groups=found["group"][1] if "group" in found else (),
+        like_source=next((name for name in names.like_source(frame.columns) if repeats(comparable(frame[name]))), None),
     )
 
 
@@ -153,18 +200,37 @@ def check_unit(records: Records, unit: Unit | None, where: str) -> Unit:
         _source_codes(records)
         _one_site_per_source(records, where)
         return unit
-    if unit is None and records.repeats_sources:
-        raise several_answers(where)
+    if unit is None and records.dependent:
+        raise several_answers(where, None if records.repeats_sources else records.like_source)
     return "record"
 
 
-def several_answers(where: str) -> FedsrcError:
-    """The error for a table of records whose sources answer more than once."""
+def several_answers(where: str, column: str | None = None) -> FedsrcError:
+    """The error for a table of records whose sources answer more than once, or seem to by a column that is not used."""
+    if column is None:
+        return FedsrcError(
+            "some sources have several answers, so records are not independent",
+            where=where,
+            hint="--unit source makes the source the unit; --unit record asserts that records are independent",
+        )
     return FedsrcError(
-        "some sources have several answers, so records are not independent",
+        f"values of column {column!r} stand in several rows, and by its name it is a source",
         where=where,
-        hint="--unit source makes the source the unit; --unit record asserts that records are independent",
+        hint=f"--source-column {shlex.quote(column)} --unit source makes it the unit;"
+        " --unit record asserts that records are independent",
     )
+
+
+def comparable(column: pl.Series) -> pl.Series | None:
+    """What a column holds as text, without what is empty, if it is text or whole numbers."""
+    if column.dtype.is_integer() or column.dtype in (pl.String, pl.Categorical, pl.Enum):
+        return column.alias("value").cast(pl.String).drop_nulls()
+    return None
+
+
+def repeats(column: pl.Series | None) -> bool:
+    """Whether a column holds some value more than once."""
+    return column is not None and bool(column.is_duplicated().any())
 
 
 def check_owner(names: tuple[str, ...], site: str) -> None:
@@ -218,10 +284,23 @@ def scan(path: Path) -> tuple[pl.LazyFrame, Place]:
         return pl.scan_ndjson(path, infer_schema_length=None), Place(path, "line", 1)
     if suffix in (".csv", ".tsv"):
         separator = "\t" if suffix == ".tsv" else ","
+        _check_separator(path, separator)
         return pl.scan_csv(path, separator=separator, infer_schema=False, glob=False), Place(path, "line", 2)
     raise FedsrcError(
         f"unknown kind of table {suffix!r}", where=str(path), hint="use .csv, .tsv, .parquet, .jsonl or .ndjson"
     )
+
+
+def _check_separator(path: Path, separator: str) -> None:
+    """Refuse a table whose first line has ';' (as spreadsheets write in half of Europe) and no separator."""
+    with path.open("rb") as file:
+        head = file.readline(MAX_HEADER)
+    if b";" in head and separator.encode() not in head:
+        raise FedsrcError(
+            f"its columns are separated by ';', not by {'a tab' if separator == chr(9) else repr(separator)}",
+            where=str(path),
+            hint=SEPARATORS,
+        )
 
 
 @contextmanager
@@ -254,32 +333,26 @@ class Part(NamedTuple):
 class Check:
     """Checks a table, whole or part by part, and names the same bad value either way.
 
-    Of all bad values that is the one in the first column of ORDER; there, first of the wrong kind, then missing, then
-    out of place; and of these the one in the first row. So nothing is said before `finish`.
+    Of all bad values that is the one in the first column of ORDER, first of the wrong kind, then out of place; after
+    all columns come missing values; and of each kind the one in the first row. So nothing is said before `finish`,
+    which names the first fault with its hint and the others beside it.
     """
 
-    ORDER = ("score", "loss", "site", "source", "id", "group")
-    KIND, MISSING, PLACE = range(3)
+    KIND, PLACE, MISSING = range(3)
 
     def __init__(self, place: Place, names: Columns, missing: Missing, present: Collection[str]) -> None:
-        for column in (names.score, names.loss):
-            if column not in present:
-                raise FedsrcError(
-                    f"no column {column!r}; the table has {', '.join(map(repr, present)) or 'none'}",
-                    where=str(place.path),
-                    hint="name the columns with --score-column and --loss-column",
-                )
+        names.check(present, str(place.path))
         self.rows = 0
         self._place, self._names, self._missing = place, names, missing
-        self._found: dict[tuple[int, int], FedsrcError] = {}
+        self._found: dict[tuple[bool, int, int], FedsrcError] = {}
 
     def part(self, frame: pl.DataFrame) -> Part:
         """The next rows; what is missing has its stand-in, what is bad is noted."""
         names = self._names
-        score = self._unit_interval(frame[names.score], "score", MISSING_SCORE)
-        loss = self._unit_interval(frame[names.loss], "loss", 1.0)
-        columns = {what: getattr(names, what) for what in self.ORDER[2:]}
-        texts = {what: self._text(frame[name], what) for what, name in columns.items() if name in frame.columns}
+        score = self._unit_interval(frame[names.name("score")], "score", MISSING_SCORE)
+        loss = self._unit_interval(frame[names.name("loss")], "loss", 1.0)
+        columns = {what: name for what, name in names.used(frame.columns).items() if what not in NEEDED}
+        texts = {what: self._text(frame[name], what) for what, name in columns.items()}
         self.rows += frame.height
         return Part(score, loss, texts)
 
@@ -299,10 +372,14 @@ class Check:
                 hint="it needs labelled records with score and loss",
             )
         if self._found:
-            raise self._found[min(self._found)]
+            first, *others = (self._found[key] for key in sorted(self._found))
+            also = "; ".join(f"{str(each.where).removeprefix(f'{self._place.path} ')}: {each.what}" for each in others)
+            raise FedsrcError(
+                first.what, where=first.where, hint=f"{first.hint or ''}\nalso: {also}".strip() if also else first.hint
+            )
 
     def _note(self, what: str, kind: int, error: FedsrcError) -> None:
-        self._found.setdefault((self.ORDER.index(what), kind), error)
+        self._found.setdefault((kind == self.MISSING, ORDER.index(what), kind), error)
 
     def _note_row(self, what: str, kind: int, index: int, words: str, hint: str) -> None:
         self._note(what, kind, FedsrcError(words, where=self._place.row(self.rows + index), hint=hint))
@@ -322,19 +399,21 @@ class Check:
         return np.where(absent, stand_in, array)
 
     def _floats(self, column: pl.Series, what: str) -> Floats:
-        """A column as floats, NaN where it is empty; words are noted."""
+        """A column as floats, NaN where it is empty; words are noted, and are not missing as well."""
         if column.dtype == pl.String:
             stripped = column.alias(what).str.strip_chars()
             values = stripped.cast(pl.Float64, strict=False)
             words = values.is_null() & stripped.is_not_null() & (stripped != "")
             if words.any():
                 index = words.arg_max() or 0
-                self._note_row(what, self.KIND, index, f"{what} {stripped[index]!r} is not a number", _bad_value(what))
+                word = stripped[index]
+                self._note_row(what, self.KIND, index, f"{what} {word!r} is not a number", _bad_word(what, word))
+                values = values.set(words, 0.0)
         elif column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
             values = column.alias(what).cast(pl.Float64)
         else:
             self._note_kind(column, what, "numbers")
-            return np.full(len(column), np.nan)
+            return np.zeros(len(column))
         return values.fill_null(float("nan")).to_numpy().astype(np.float64)
 
     def _text(self, column: pl.Series, what: str) -> pl.Series:
@@ -362,6 +441,22 @@ def _bad_value(what: str) -> str:
     }[what]
 
 
+def _bad_word(what: str, word: str) -> str:
+    if re.fullmatch(r"[-+]?\d*,\d+", word):
+        return f"write numbers with a point: {word.replace(',', '.')}"
+    return _bad_value(what)
+
+
+def _other_name(name: str, what: str, present: Collection[str]) -> str:
+    """What to do about a column that is not there."""
+    if any(";" in each for each in present):
+        return SEPARATORS
+    near = difflib.get_close_matches(name, present, n=1)
+    if near:
+        return f"is it {near[0]!r}? --{what}-column {shlex.quote(near[0])}"
+    return "name the columns with --score-column, --loss-column, --site-column, --source-column and --id-column"
+
+
 def _missing_value(what: str) -> str:
     meaning = "it is then never accepted" if what == "score" else "it then counts as unsupported"
     return f"complete the row, or pass --missing keep ({meaning})"
@@ -382,7 +477,9 @@ def _codes(column: pl.Series) -> tuple[Positions, tuple[str, ...]]:
 
 def _source_codes(records: Records) -> Positions:
     if records.source is None:
-        raise FedsrcError("unit = 'source' needs a source column", hint="add a 'source' column, or use --unit record")
+        raise FedsrcError(
+            "unit = 'source' needs a source column", hint="name it with --source-column, or use --unit record"
+        )
     return records.source
 
 

@@ -136,6 +136,18 @@ def registered_mechanism(registration: Registration) -> Mechanism:
     return mechanism(registration.privacy, len(registration.thresholds.values))
 
 
+def noise_words(registration: Registration) -> str:
+    """The registered noise as people read it: its scale in units, and in the integers that a release file holds."""
+    settings, rule = registration.privacy, registered_mechanism(registration)
+    if not settings.private:
+        return "no noise at all"
+    answers = settings.unit == "source" and settings.answer_weight == "answer"
+    noun, shares = ("answer", settings.max_answers) if answers else (settings.unit, 1)
+    steps = rule.grid * rule.basis.unit // shares
+    inside = f" ({rule.scale:g} in the release's integers, which count 1/{steps:,} of a{'n' * answers} {noun})"
+    return f"noise of scale {rule.scale / steps:.4g} {noun}s{inside if steps > 1 else ''}"
+
+
 def utc_now() -> str:
     """The time as releases hold it."""
     return datetime.now(UTC).strftime(TIME)

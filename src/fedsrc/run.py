@@ -5,7 +5,7 @@ Whoever carries requests to sites and releases back (one process, files, Flower)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from pydantic import ValidationError
@@ -60,6 +60,17 @@ def close(replay: Replay, transcript: Transcript, answers: Mapping[str, Answer])
     """Write the answers to all open requests down, in registered order, and close the round."""
     entries = [_entry(replay, digest, answers[digest]) for digest in replay.asked]
     record(replay, transcript, *entries, Closed(round=replay.rounds + 1))
+
+
+def whose(entries: Iterable[Entry]) -> dict[str, str]:
+    """The site that each request was for."""
+    return {entry.request.digest: entry.request.site for entry in entries if isinstance(entry, Asked)}
+
+
+def absence_words(entry: Absent, names: Mapping[str, str]) -> str:
+    """Which site gave no release that counts, and why."""
+    kind = "its release was refused: " if entry.refused else ""
+    return f"site {names[entry.request]!r}: {kind}{entry.reason}"
 
 
 def begin(replay: Replay, transcript: Transcript) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from fedsrc.ledger import IN_ORDER, Intake, Ledger, Names
 from fedsrc.maths.basis import Ints
 from fedsrc.records import (
     LOCAL_SITE,
+    NEEDED,
     Check,
     Columns,
     Keys,
@@ -39,6 +40,7 @@ from fedsrc.records import (
     Records,
     Units,
     check_owner,
+    comparable,
     key_stream,
     read_records,
     readable,
@@ -84,8 +86,12 @@ class Table:
     @property
     def meaningful(self) -> list[str]:
         """Those of them that mean something here."""
-        names = [getattr(self.columns, what) for what in Check.ORDER]
-        return [name for name in dict.fromkeys(names) if name in self.present]
+        return list(dict.fromkeys(self.columns.used(self.present).values()))
+
+    @property
+    def like_source(self) -> list[str]:
+        """Those that mean nothing here, although they are called what a source would be."""
+        return self.columns.like_source(self.present)
 
     def frames(self, columns: list[str] | None = None) -> Iterator[pl.DataFrame]:
         """The table in its own order, at most a batch of rows at a time; all of its columns, or only some."""
@@ -131,9 +137,8 @@ class Contents:
 
     def names(self) -> Names:
         """Every id and source, in table order."""
-        columns = self.table.columns
-        found = [self._column(name) if name in self.table.present else None for name in (columns.id, columns.source)]
-        return Names(*found)
+        used = self.table.columns.used(self.table.present)
+        return Names(*(self._column(used[what]) if what in used else None for what in ("id", "source")))
 
     def _column(self, name: str) -> Iterator[str]:
         for frame in self.table.frames([name]):
@@ -180,18 +185,25 @@ def examine(table: Table, site: str, *, independent: bool = False) -> Contents:
     Every field of a CSV file is read, because a line with too many of them shows in no other way.
     """
     version, check, owners = table.version(), table.check(), _Owners(site)
-    columns = None if table.path.suffix.lower() in (".csv", ".tsv") else table.meaningful
-    with closing(_Sorter()) as ids, closing(_Sorter()) as sources:
+    alike = [] if independent else table.like_source
+    columns = None if table.path.suffix.lower() in (".csv", ".tsv") else [*table.meaningful, *alike]
+    with ExitStack() as stack:
+        ids, sources, *others = (stack.enter_context(closing(_Sorter())) for _ in range(2 + len(alike)))
         for frame in table.frames(columns):
             text = check.part(frame).text
             owners.add(text.get("site"))
             ids.add(text.get("id"))
             sources.add(text.get("source"))
+            for name, sorter in zip(alike, others, strict=True):
+                sorter.add(comparable(frame[name]))
         check.repeated_id(ids.repeated())
         check.finish()
         owners.check()
         if not independent and sources.repeated() is not None:
             raise several_answers("the table")
+        for name, sorter in zip(alike, others, strict=True):
+            if sorter.repeated() is not None:
+                raise several_answers("the table", name)
     contents = Contents(table, check.rows, file_digest(table.path), version)
     contents.check_same()
     return contents
@@ -211,7 +223,7 @@ def count(registration: Registration, contents: Contents, intake: Intake, first:
     table, check = contents.table, contents.table.check()
     chosen = _chooser(registration, contents, intake, first, slots)
     total = np.zeros((2, len(registration.thresholds.values) + 1), dtype=np.int64)
-    for frame in table.frames([table.columns.score, table.columns.loss]):
+    for frame in table.frames([table.columns.name(what) for what in NEEDED]):
         part = check.part(frame)
         rows = np.flatnonzero(chosen(frame.height))
         units = Units(np.arange(rows.size + 1, dtype=np.int64), part.score[rows], part.loss[rows], None)

@@ -25,7 +25,7 @@ from fedsrc.records import Records
 from fedsrc.registration import Registration, describe
 from fedsrc.release import TIME, Release, Request, SignedRequest
 from fedsrc.replay import Replay
-from fedsrc.run import Answer, ask, begin, close, parse_release, record
+from fedsrc.run import Answer, absence_words, ask, begin, close, parse_release, record, whose
 from fedsrc.site import Site, check_key, check_request, open_sites
 from fedsrc.stream import Table, open_table
 from fedsrc.transcript import Absent, Announced, Closed, Ended, Entry, Transcript
@@ -81,7 +81,7 @@ def collect(folder: Path, files: Iterable[Path], key: Key, *, without_missing: b
             outcome.taken_in.append(path)
         known = len(transcript.entries)
         _fold(replay, transcript, folder, without_missing)
-        outcome.news = _news(replay, transcript.entries[known:])
+        outcome.news = _news(replay, transcript.entries[known:], whose(transcript.entries))
         outcome.asked = _write_requests(replay, folder, key)
         if replay.ended is not None or replay.watch is not None:
             body = signed(issue(registration, replay, transcript.chain), key)
@@ -187,13 +187,12 @@ def _answer(folder: Path, request: Request) -> Answer:
     return path.read_bytes() if path.exists() else "no release arrived before the round was closed"
 
 
-def _news(replay: Replay, entries: Iterable[Entry]) -> list[str]:
+def _news(replay: Replay, entries: Iterable[Entry], names: dict[str, str]) -> list[str]:
     """What was folded, in words."""
     news = []
     for entry in entries:
         if isinstance(entry, Absent):
-            whose = f" of site {entry.release.site!r}" if entry.release else ""
-            news.append(f"{'refused a release' if entry.refused else 'no release'}{whose}: {entry.reason}")
+            news.append(absence_words(entry, names))
         elif isinstance(entry, Closed):
             now = replay.trace[-1] if replay.trace else None
             bound = "no bound yet" if now is None or now.risk_upper >= 1 else f"risk at most {now.risk_upper:.3g}"

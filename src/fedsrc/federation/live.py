@@ -18,7 +18,7 @@ from fedsrc.files import write_whole
 from fedsrc.keys import Key
 from fedsrc.registration import Monitor, Registration
 from fedsrc.replay import Replay
-from fedsrc.run import begin, record, run
+from fedsrc.run import absence_words, begin, record, run, whose
 from fedsrc.transcript import Absent, Announced, Closed, Transcript
 
 HELD = "another process is writing this run"  # as the transcript says it
@@ -122,12 +122,14 @@ class _Watch:
 
     def __init__(self, transcript: Transcript, carrier: LiveCarrier, tell: Tell) -> None:
         self._transcript, self._carrier, self._tell = transcript, carrier, tell
-        self._known = len(transcript.entries)
+        self._known, self._names = len(transcript.entries), whose(transcript.entries)
 
     def __call__(self, replay: Replay) -> None:
-        for entry in self._transcript.entries[self._known :]:
+        news = self._transcript.entries[self._known :]
+        self._names |= whose(news)
+        for entry in news:
             if isinstance(entry, Absent):
-                self._tell(f"{'refused a release' if entry.refused else 'no release'}: {entry.reason}")
+                self._tell(absence_words(entry, self._names))
             elif isinstance(entry, Closed):
                 now = replay.trace[-1] if replay.trace else None
                 bound = "no bound yet" if now is None or now.risk_upper >= 1 else f"risk at most {now.risk_upper:.3g}"

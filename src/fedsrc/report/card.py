@@ -4,21 +4,44 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedsrc.policy import ADJACENCY
+from fedsrc.registration import Registration
+from fedsrc.release import noise_words
 from fedsrc.report.plain import count, plain
-from fedsrc.report.rows import also_rows, evidence_rows, percent_down, threshold_rows, value_words
+from fedsrc.report.rows import (
+    also_rows,
+    evidence_rows,
+    left_words,
+    line_words,
+    mixture_words,
+    percent_down,
+    progress_words,
+    statistician_words,
+    threshold_rows,
+    value_words,
+)
 from fedsrc.report.view import View
 
 Body = dict[str, Any]
 
 
-def card_text(body: Body, *, verify: str = "fedsrc verify run/", notes: tuple[str, ...] = ()) -> str:
-    """The whole card. `notes` are printed after the status (what it would have taken, say)."""
+def card_text(
+    body: Body,
+    *,
+    registration: Registration | None = None,
+    verify: str = "fedsrc verify run/",
+    notes: tuple[str, ...] = (),
+) -> str:
+    """The whole card. The registration says how large the noise is in records; `notes` are printed after the status
+    (what it would have taken, say)."""
+    in_integers = f"noise of scale {body['privacy']['scale']:g} in the release's integers"
+    noise = in_integers if registration is None else noise_words(registration)
     parts = [
         [body["statement"], "", f"Status: {body['status']}  (target risk {body['target_risk']:g})"],
         *([list(notes)] if notes else []),
         _evidence(body),
         _sites(body),
-        _privacy(body),
+        _privacy(body, noise),
         _also(body),
         ["Assumptions", *(f"  [{each['how']}] {each['what']}" for each in body["assumptions"])],
         ["What this does not say", *(f"  - {line}" for line in body["does_not_say"])],
@@ -33,12 +56,12 @@ def view_text(view: View) -> str:
     late = ", EXPIRED" if view["check"]["expired"] else ""
     status = f"Status: {body['status']}{late}  (target risk {body['target_risk']:g}): {view['meaning']}"
     parts = [
-        [body["statement"], "", status, *_state(view)],
+        [view["sentence"], "", status, *_state(view)],
         _rounds(view),
         _thresholds(view),
         _sites(body),
         *([_progress(view)] if body["status"] == "OPEN" else []),
-        _privacy(body),
+        _privacy(body, view["noise"]),
         _also(body),
         ["Assumptions", *(f"  [{each['how']}] {each['what']}" for each in body["assumptions"])],
         ["What this does not say", *(f"  - {line}" for line in body["does_not_say"])],
@@ -70,7 +93,12 @@ def _rounds(view: View) -> list[str]:
         f"  {'reached' if row['reached'] else 'not reached':<11}  {row['risk']}"
         for row in found.rows
     ]
-    return [head, *lines, *([f"  {found.left_out}"] if found.left_out else [])]
+    notes = [
+        found.left_out,
+        f"the line is {line_words(evidence)}" if wealth else "",
+        progress_words(view["certificate"]),
+    ]
+    return [head, *lines, *(f"  {note}" for note in notes if note)]
 
 
 def _thresholds(view: View) -> list[str]:
@@ -92,8 +120,8 @@ def _progress(view: View) -> list[str]:
     at = f"; round {now['open_round']} is open, {now['answered']} answered, {now['waiting']} waiting"
     lines = [
         f"Rounds: {now['rounds']} closed of at most {now['most_rounds']}{at if now['open_round'] else ''}",
-        f"  {now['absent']} absent, {now['refused']} refused, {count(now['not_there'], 'site')} not there yet,"
-        f" {now['left']:,} left at the sites",
+        f"  {now['absent']} absent, {now['refused']} refused, {count(now['not_there'], 'site')} not there yet",
+        f"  {left_words(view)}",
     ]
     if now["turned_away"]:
         lines += [
@@ -114,9 +142,8 @@ def _evidence(body: Body) -> list[str]:
         lines.append(
             "  ..." if row is None else f"  round {row['round']:>3}  {row['records']:>8,} {unit}s  {_bound(row)}"
         )
-    if not body["every_target"]:
-        lines.append("  progress only: without declared weights the target alone is claimed")
-    return lines
+    progress = progress_words(body)
+    return [*lines, *([f"  {progress}"] if progress else [])]
 
 
 def _bound(row: Body) -> str:
@@ -124,12 +151,9 @@ def _bound(row: Body) -> str:
 
 
 def _sites(body: Body) -> list[str]:
-    mixture = "mixture as calibrated" if body["mixture"] == "as calibrated" else "declared weights"
-    if body["mixture"] != "as calibrated" and body["eta"] is not None:
-        mixture += f", eta {body['eta']:.4g}"
     unit = body["privacy"]["unit"]
     used = f"{body['records']:,} in {count(body['rounds'], 'round')}, {count(body['releases'], 'release')}"
-    lines = [f"{unit.capitalize()}s: {used} ({mixture})"]
+    lines = [f"{unit.capitalize()}s: {used} ({mixture_words(body)})"]
     for site in body["sites"][:20]:
         weight = "" if site["weight"] is None else f", deployment weight {site['weight']:g}"
         charged = f", {site['charged']:,} charged as missing" if site["charged"] else ""
@@ -141,16 +165,16 @@ def _sites(body: Body) -> list[str]:
     return lines
 
 
-def _privacy(body: Body) -> list[str]:
+def _privacy(body: Body, noise: str) -> list[str]:
     p = body["privacy"]
     if p["mechanism"] == "none":
         return ["Privacy: none (epsilon infinite); exact histograms were released"]
-    change = "emptied" if p["adjacency"] == "zero-out" else "replaced"
     return [
         f"Privacy: every {p['unit']} that calibrated has epsilon {p['epsilon']:g}, delta {p['delta']:g}"
         " (smaller is more private)",
-        f"  one {p['unit']}'s slot {change}; discrete Gaussian noise, scale {p['scale']:g}, zCDP rho {p['rho']:.4g};"
-        f" {p['encoding']} release, {p['basis']} basis",
+        f"  protected against: one {p['unit']} {ADJACENCY[p['adjacency']]}",
+        f"  by discrete Gaussian {noise}",
+        f"  for statisticians: {statistician_words(body)}",
     ]
 
 

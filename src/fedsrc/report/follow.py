@@ -31,6 +31,7 @@ class Round:
     records: int
     value: Floats
     risk_upper: float
+    able: bool  # some threshold would be certified now
 
 
 class Follower:
@@ -99,7 +100,15 @@ class Follower:
         self.bounds = report(self.registration, sample(self.registration, replay.tally), replay.look)
         value = self.bounds.contrast_upper if self.bounds.log_wealth is None else self.bounds.log_wealth
         last = replay.trace[-1]
-        self.rounds.append(Round(last.round, last.records, value, last.risk_upper))
+        self.rounds.append(Round(last.round, last.records, value, last.risk_upper, replay.choice is not None))
+
+    @property
+    def reached(self) -> int | None:
+        """The round since which the evidence is beyond its line; None when it is not now."""
+        since: int | None = None
+        for each in self.rounds:
+            since = (since or each.round) if each.able else None
+        return since
 
     @property
     def lines(self) -> Floats:

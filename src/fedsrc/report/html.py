@@ -10,9 +10,15 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from fedsrc.policy import ADJACENCY
 from fedsrc.report import charts, rows
 from fedsrc.report.plain import count, plain
 from fedsrc.report.view import View
+
+IN_WORDS = (
+    count, rows.left_at, rows.left_words, rows.line_words, rows.mixture_words, rows.progress_words,
+    rows.statistician_words, rows.value_words,
+)  # fmt: skip
 
 
 def page(view: View | None, *, live: bool = False, problem: str = "") -> str:
@@ -84,7 +90,7 @@ def _environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     made.filters |= {"percent_down": rows.percent_down, "repr": repr, "wealth": rows.wealth_words}
-    made.globals |= {"count": count, "value_words": rows.value_words}
+    made.globals |= {"against": ADJACENCY, **{each.__name__: each for each in IN_WORDS}}
     return made
 
 

@@ -8,7 +8,11 @@ from fedsrc.report.plain import count, plain
 from fedsrc.report.rows import (
     also_rows,
     evidence_rows,
+    left_at,
+    left_words,
+    line_words,
     percent_down,
+    progress_words,
     site_rows,
     threshold_rows,
     value_words,
@@ -24,7 +28,7 @@ def card_markdown(view: View) -> str:
     unit = body["privacy"]["unit"]
     late = ", EXPIRED" if view["check"]["expired"] else ""
     parts = [
-        [f"# {body['statement']}"],
+        [f"# {view['sentence']}"],
         [f"**{body['status']}{late}** (target risk {body['target_risk']:g}): {view['meaning']}."],
         *_notes(view),
         *_evidence(view, unit),
@@ -62,6 +66,7 @@ def _notes(view: View) -> list[list[str]]:
     if view["certificate"]["status"] == "OPEN":
         now = view["progress"]
         notes.append([f"Round {now['rounds']} of at most {now['most_rounds']} closed; {now['waiting']} requests wait."])
+        notes.append([f"{left_words(view)}.".capitalize()])
     return notes
 
 
@@ -78,8 +83,10 @@ def _evidence(view: View, unit: str) -> list[list[str]]:
         for row in found.rows
     ]  # fmt: skip
     names = ["round", f"{unit}s", f"{what}, line {line}", "smallest risk bound"]
-    head = ["## Evidence by round", "", f"At the threshold {evidence['threshold']!r}.", ""]
-    return [[*head, *_table(names, rows), *(["", found.left_out] if found.left_out else [])]]
+    made = f" The line is {line_words(evidence)}." if line_words(evidence) else ""
+    head = ["## Evidence by round", "", f"At the threshold {evidence['threshold']!r}.{made}", ""]
+    notes = [each for each in (found.left_out, progress_words(view["certificate"])) if each]
+    return [[*head, *_table(names, rows), *(line for note in notes for line in ("", note))]]
 
 
 def _thresholds(view: View) -> list[list[str]]:
@@ -99,15 +106,15 @@ def _thresholds(view: View) -> list[list[str]]:
 def _sites(view: View, unit: str) -> list[str]:
     body, privacy, found = view["certificate"], view["certificate"]["privacy"], site_rows(view)
     used = f"{count(body['records'], unit)} in {count(body['rounds'], 'round')}, {count(body['releases'], 'release')}."
-    loss = f"epsilon {privacy['epsilon']:g}, delta {privacy['delta']:g} (smaller is more private)"
+    loss = f"epsilon {privacy['epsilon']:g}, delta {privacy['delta']:g} (smaller is more private), by {view['noise']}"
     if privacy["mechanism"] == "none":
         loss = "epsilon infinite: no privacy"
     names = ["site", "used", "share", "asked for", "left", "absent", "refused"]
     rows = [
-        [inert(row["name"]), f"{row['records']:,}", f"{100 * row['share']:.1f}%", f"{row['asked']:,}"]
-        + [f"{row[name]:,}" for name in names[4:]]
+        [inert(row["name"]), f"{row['records']:,}", f"{100 * row['share']:.1f}%", f"{row['asked']:,}", left_at(row),
+         f"{row['absent']:,}", f"{row['refused']:,}"]
         for row in found.rows
-    ]
+    ]  # fmt: skip
     head = [f"## {unit.capitalize()}s and privacy per site", "", f"{used} Every {unit} asked for has {loss}.", ""]
     return [*head, *_table(names, rows), *(["", found.left_out] if found.left_out else [])]
 

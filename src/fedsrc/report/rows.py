@@ -41,6 +41,37 @@ def value_words(evidence: View, value: float) -> str:
     return wealth_words(value) if evidence["measure"] == "log-wealth" else f"{value:+.3f}"
 
 
+def line_words(evidence: View) -> str:
+    """What the line of the bets is made of; "" for a contrast, whose line is 0."""
+    made = evidence["line_from"]
+    if made is None:
+        return ""
+    return (
+        f"1 / ({made['risk_budget']:g} x {made['share']:.3g}): the failure probability kept for the risk, times this"
+        " threshold's share of it"
+    )
+
+
+def left_words(view: View) -> str:
+    """How many units the sites still have, as far as it is known before they are there."""
+    now, unit = view["progress"], view["certificate"]["privacy"]["unit"]
+    if not now["not_there"]:
+        return f"{count(now['left'], unit)} left at the sites"
+    registered = (
+        f"{count(now['registered'], unit)} registered" if now["registered"] is not None else "an unknown number"
+    )
+    if now["not_there"] == len(view["sites"]):
+        return f"no site is there yet; {registered}"
+    return f"{count(now['left'], unit)} left at the sites that are there, {registered} at the others"
+
+
+def left_at(site: Row) -> str:
+    """The same of one site: what it said, or what was registered."""
+    if site["announced"] is not None:
+        return f"{site['left']:,}"
+    return "not known" if site["registered"] is None else f"{site['registered']:,} registered"
+
+
 def wealth_words(log_wealth: float) -> str:
     """exp(log-wealth), in digits that a person reads."""
     power = log_wealth / math.log(10)
@@ -79,6 +110,35 @@ def also_rows(body: View) -> list[Row]:
     shown = [row for row in body["also_certified"] if row["target_risk"] != body["target_risk"]]
     picked = {round(row["target_risk"], 2): row for row in shown if round(row["target_risk"] * 100) % 5 == 0}
     return list(picked.values())[:TARGETS]
+
+
+def mixture_words(body: View) -> str:
+    """Whose mixture of the sites the bounds speak of, and how far the records used are from it."""
+    eta = body["eta"]
+    if body["mixture"] == "as calibrated":
+        return f"mixture as calibrated{f', declared drift {eta:.4g} allowed for' if eta else ''}"
+    if eta is None:
+        return "declared weights"
+    gap = f"off by {eta:.4g} (eta: shares used, declared drift), which the bounds allow for" if eta else "met exactly"
+    return f"declared weights, {gap}"
+
+
+def progress_words(body: View) -> str:
+    """What the bounds by round are where they are not claims; "" where they hold at every look."""
+    if body["every_target"]:
+        return ""
+    target = f"{body['target_risk']:g}"
+    return (
+        f"These bounds show progress and claim nothing: without declared weights only the target {target} is claimed."
+    )
+
+
+def statistician_words(body: View) -> str:
+    """How the release and its privacy are called in the theory; "" without privacy."""
+    p = body["privacy"]
+    if p["mechanism"] == "none":
+        return ""
+    return f"zCDP rho {p['rho']:.4g}, {p['encoding']} release, {p['basis']} basis"
 
 
 def percent_down(share: float) -> str:

@@ -18,6 +18,8 @@ from fedsrc.files import read_text
 from fedsrc.forecast import Forecast, after_abstention
 from fedsrc.monitor import Word
 from fedsrc.monitor import state as monitor_state
+from fedsrc.registration import Betting, Registration
+from fedsrc.release import noise_words
 from fedsrc.report.follow import Follower
 
 FORMAT = 1
@@ -36,6 +38,7 @@ class Watched(NamedTuple):
 MEANING = {
     "CERTIFIED": "the evidence reached its line; the sentence stands on the assumptions below",
     "OPEN": "still collecting; nothing is certified yet",
+    "REACHED": "still collecting; the claim is made after the last registered round",
     "ABSTAIN": "the run has ended and the evidence did not reach its line; no threshold is certified",
 }
 
@@ -78,9 +81,11 @@ def build_view(
         "fedsrc": version,
         "folder": str(run.folder),
         "status": body["status"],
-        "meaning": _meaning(body, check),
+        "sentence": _sentence(run, body),
+        "meaning": _meaning(run, body, check),
         "check": check,
         "certificate": body,
+        "noise": noise_words(run.registration),
         "evidence": _evidence(run, body),
         "progress": _progress(run),
         "sites": _sites(run, body),
@@ -110,10 +115,20 @@ def _check(run: Follower, body: View, trusted: tuple[str, ...], now: datetime) -
     return {"certificate": True, "key": key, "trusted": bool(trusted), "expired": late, "words": words}
 
 
-def _meaning(body: View, check: View) -> str:
+def _sentence(run: Follower, body: View) -> str:
+    """The certificate's sentence; while registered rounds go on beyond the line, that."""
+    if body["status"] == "OPEN" and run.reached is not None:
+        return (
+            f"The evidence has reached its line in round {run.reached}; the registered rounds go on before anything is"
+            " claimed."
+        )
+    return str(body["statement"])
+
+
+def _meaning(run: Follower, body: View, check: View) -> str:
     if check["expired"]:
         return f"expired on {body['expires']}; the sentence no longer stands"
-    return MEANING[body["status"]]
+    return MEANING["REACHED" if body["status"] == "OPEN" and run.reached is not None else body["status"]]
 
 
 def _evidence(run: Follower, body: View) -> View:
@@ -124,6 +139,7 @@ def _evidence(run: Follower, body: View) -> View:
         "measure": "log-wealth" if wealth or body["method"] == "betting" else "contrast",
         "threshold": None if shown is None else run.registration.thresholds.values[shown],
         "line": None if shown is None else round(float(run.lines[shown]), 9),
+        "line_from": None if shown is None else _line_from(run.registration, shown),
         "rounds": [
             {
                 "round": each.round,
@@ -134,6 +150,14 @@ def _evidence(run: Follower, body: View) -> View:
             for each in run.rounds
         ],
     }
+
+
+def _line_from(registration: Registration, threshold: int) -> View | None:
+    """What the line of the bets is made of: it is 1 / (risk budget x the threshold's share of it)."""
+    method = registration.certificate
+    if not isinstance(method, Betting):
+        return None
+    return {"risk_budget": method.risk_budget, "share": registration.thresholds.weights[threshold]}
 
 
 def _shown(run: Follower) -> int | None:
@@ -156,8 +180,9 @@ def _progress(run: Follower) -> View:
         "open_round": replay.rounds + 1 if replay.in_round else None,
         "waiting": len(replay.asked) + len(replay.due),
         "answered": len(replay.answered),
-        "reached": replay.choice is not None,
+        "reached": run.reached,
         "left": sum(replay.left),
+        "registered": _registered(run),
         "absent": replay.absent,
         "refused": replay.refused,
         "not_there": len(run.registration.sites) - len(replay.announced),
@@ -165,6 +190,13 @@ def _progress(run: Follower) -> View:
         "latest": list(dict.fromkeys(reversed(run.turned_away)))[:LATEST],
         "changed": changed,
     }
+
+
+def _registered(run: Follower) -> int | None:
+    """Units registered at the sites that are not there yet; None where not every one of them registered a number."""
+    missing = [site.capacity for site in run.registration.sites if site.name not in run.replay.announced]
+    known = [each for each in missing if each is not None]
+    return sum(known) if len(known) == len(missing) else None
 
 
 def _changed(path: Path) -> str | None:
@@ -182,7 +214,8 @@ def _sites(run: Follower, body: View) -> list[View]:
     rows = []
     for said, state in zip(body["sites"], states, strict=True):
         asked = (state.announced or 0) - state.left + open_slots.get(state.name, 0)
-        rows.append({**said, **asdict(state), "asked": asked})
+        capacity = run.registration.site(state.name).capacity
+        rows.append({**said, **asdict(state), "asked": asked, "registered": capacity})
     return rows
 
 
