@@ -557,10 +557,11 @@ def choices_of(settings: Mapping[str, Any], table: Records | None, path: Path) -
         raise FedsrcError("--method belongs to --preset paper", hint="the default preset is the betting certificate")
     names = {field.name for field in fields(Choices)}
     given = {name: value for name, value in settings.items() if name in names and value is not None}
+    asked = settings.get("unit")
     if table is None:
-        return Choices(**given)
-    unit = check_unit(table, settings.get("unit"), str(path))
-    return Choices(**{**given, "unit": unit, "independent": unit == "record" and table.repeats_sources})
+        return Choices(**{**given, "independent": asked == "record"})
+    unit = check_unit(table, asked, str(path))
+    return Choices(**{**given, "unit": unit, "independent": unit == "record" and table.dependent})
 
 
 def given_choices() -> list[str]:
