@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from fedsrc import cli, ledger
 from fedsrc.canonical import canonical_bytes
-from fedsrc.certificate import CERTIFICATE, TRANSCRIPT, signed, write_certificate
+from fedsrc.certificate import CERTIFICATE, REGISTRATION, TRANSCRIPT, signed, write_certificate
 from fedsrc.federation.files import read_request, start
 from fedsrc.keys import Key
 from fedsrc.ledger import Ledger
@@ -216,10 +216,10 @@ TRANSCRIPTS: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
     "edited": (lambda x: [*x[:5], x[5].replace(b'"slots":60', b'"slots":61'), *x[6:]], "line 7"),
     "reordered": (lambda x: [*x[:5], x[6], x[5], *x[7:]], "line 6"),
     "a line left out": (lambda x: [*x[:5], *x[6:]], "line 6"),
-    "cut short": (lambda x: x[:-2], "does not follow from the transcript"),
+    "cut short": (lambda x: x[:-2], "the transcript was cut short"),
     "deeply nested": (lambda x: [*x[:5], b"[" * 100_000 + b"\n"], "line 6"),
     "NaN": (lambda x: [*x[:5], x[5].replace(b'"slots":60', b'"slots":NaN'), *x[6:]], "line 6"),
-    "empty": (lambda _: [b""], "breaks the protocol"),
+    "empty": (lambda _: [b""], "the transcript was cut short: it ends after 0 of the"),
 }
 
 
@@ -227,9 +227,88 @@ TRANSCRIPTS: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
 def test_transcripts(call: Call, world: Path, name: str) -> None:
     change, message = TRANSCRIPTS[name]
     rewrite(world, change)
-    if name == "empty":
-        message = "does not follow from the transcript"
     refused(call, world, message, "verify", world / "done" / "run")
+
+
+def of_run(name: str, change: Callable[[str], str]) -> Callable[[Path], object]:
+    return lambda run: (run / name).write_text(change((run / name).read_text()))
+
+
+def last_line_changed(run: Path) -> None:
+    """An end that says another reason, in canonical form: nothing in the chain comes after it."""
+    path = run / TRANSCRIPT
+    text = path.read_text()
+    other = text.replace('"reason":"rounds used"', '"reason":"units used"')
+    path.write_text(other if other != text else text.replace('"reason":"certified"', '"reason":"units used"'))
+
+
+CHANGED_TRANSCRIPT = "the transcript was changed after it was written: line 6 does not continue line 5"
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "transcript, a digit": (of_run(TRANSCRIPT, lambda x: x.replace('"slots":60', '"slots":61', 1)), CHANGED_TRANSCRIPT),
+    "transcript, its last line": (last_line_changed, "the transcript was changed after it was signed ("),
+    "transcript, missing": (lambda run: (run / TRANSCRIPT).unlink(), "transcript.jsonl: is missing"),
+    "registration, invalid": (
+        of_run(REGISTRATION, lambda x: x.replace("target_risk = 0.", "target_risk = 7.")),
+        "is not the registration that was signed: it was changed or damaged since (claim.target_risk",
+    ),
+    "registration, valid": (
+        of_run(REGISTRATION, lambda x: x.replace("min_acceptance = 0.05", "min_acceptance = 0.06")),
+        "registration.toml: is not the registration that was signed: its digest is",
+    ),
+    "registration, missing": (lambda run: (run / REGISTRATION).unlink(), "registration.toml: is missing"),
+    "certificate, a word": (
+        of_run(CERTIFICATE, lambda x: x.replace('"every request followed', '"no request followed')),
+        "the certificate was changed after it was signed: it does not follow from the transcript (assumptions differs)",
+    ),
+}
+
+
+@pytest.mark.parametrize("command", ["verify", "view"])
+@pytest.mark.parametrize("name", DAMAGE)
+def test_the_kind_of_damage_is_said_first(call: Call, world: Path, name: str, command: str) -> None:
+    """By both commands, in their first line, with a hint and no word cut in two."""
+    damage, message = DAMAGE[name]
+    damage(world / "done" / "run")
+    code, err = call(command, world / "done" / "run")
+    first, hint = err.splitlines()
+    assert code == 2
+    assert message in first
+    assert hint.startswith("hint: ")
+
+
+@pytest.mark.filterwarnings("ignore:.*torn by a crash:UserWarning")
+@pytest.mark.parametrize("command", ["verify", "view"])
+def test_a_cut_transcript_is_said_to_be_cut(call: Call, world: Path, command: str) -> None:
+    """Between lines or within one, and not as a list of what differs."""
+    for cut in (lambda x: x[:-1], lambda x: [*x[:-3], x[-3][:40]]):
+        rewrite(world, cut)
+        code, err = call(command, world / "done" / "run")
+        line = next(line for line in err.splitlines() if line.startswith("error: "))
+        assert code == 2
+        assert "the transcript was cut short: it ends after" in line
+        assert "differ" not in line
+
+
+@pytest.mark.parametrize("command", ["verify", "view", "status"])
+def test_the_folder_above_a_run_names_it(call: Call, world: Path, command: str) -> None:
+    """With a registration of its own or without."""
+    above = world / "done"
+    below = f"there is no run in this folder; there is one below it, in {above / 'run'}"
+    refused(call, world, below, command, above)
+    shutil.copy(above / "run" / REGISTRATION, above)
+    refused(call, world, below, command, above)
+
+
+def test_a_report_in_a_file_says_verified(world: Path) -> None:
+    """On stdout with the card; where JSON is asked for, stdout is one object."""
+    run = str(world / "done" / "run")
+    text = CliRunner().invoke(cli.cli, ["verify", run])
+    assert text.stdout.startswith("Verified: ")
+    assert "not compared with one you trust" in text.stdout
+    assert text.stderr == ""
+    found = CliRunner().invoke(cli.cli, ["verify", run, "--format", "json"])
+    assert json.loads(found.stdout)["status"] in ("CERTIFIED", "ABSTAIN")
+    assert found.stderr.startswith("Verified: ")
 
 
 def test_a_gigantic_transcript(call: Call, world: Path) -> None:

@@ -171,12 +171,12 @@ def test_edited_transcripts_and_registrations_are_refused(run: Path) -> None:
     path = run / TRANSCRIPT
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-1]))
-    with pytest.raises(FedsrcError, match="does not follow"):
+    with pytest.raises(FedsrcError, match=f"cut short: it ends after {len(lines) - 1} of the {len(lines)} lines"):
         verify(run)
     path.write_bytes(b"".join(lines))
     text = (run / REGISTRATION).read_text()
     (run / REGISTRATION).write_text(text.replace("min_acceptance = 0.05", "min_acceptance = 0.06"))
-    with pytest.raises(FedsrcError, match="another registration"):
+    with pytest.raises(FedsrcError, match=r"is not the registration that was signed: .* another registration"):
         verify(run)
 
 
@@ -195,7 +195,7 @@ def test_what_is_not_a_certificate(run: Path, text: str) -> None:
 def test_no_run(tmp_path: Path) -> None:
     with pytest.raises(FedsrcError, match="no such run folder"):
         verify(tmp_path / "none")
-    with pytest.raises(FedsrcError, match="No such file"):
+    with pytest.raises(FedsrcError, match=r"registration\.toml: is missing"):
         verify(tmp_path)
 
 

@@ -191,7 +191,7 @@ def test_transcript_lines(world: Path) -> None:
 
     fuzz("lines", 5_000, [lines[0]], accepts)
     for line in lines[1:]:
-        with pytest.raises(FedsrcError, match="does not continue"):
+        with pytest.raises(FedsrcError, match="is not a first line"):
             parse(line + b"\n", "t")
 
 

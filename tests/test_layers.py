@@ -20,6 +20,7 @@ LAYERS = [
     ["certify", "site", "recruit", "policy"],
     ["watch"],
     ["register", "replay", "stream"],
+    ["damage"],
     ["certificate", "run"],
     ["trust"],
     ["gate"],

@@ -141,6 +141,14 @@ def test_files_that_are_none(text: str) -> None:
         Registration.from_toml(text, where="r.toml")
 
 
+def test_a_file_that_was_changed_is_said_to_be() -> None:
+    """One that fedsrc wrote was valid; only of another one is it said how to get a valid one."""
+    text = registration(table(300)).to_toml().replace("target_risk = 0.2", "target_risk = 2.0")
+    for written, hint in ((text, "changed since"), (text.partition("\n")[2], "writes a valid one")):
+        with pytest.raises(FedsrcError, match=hint):
+            Registration.from_toml(written)
+
+
 def test_thresholds() -> None:
     assert grid_thresholds(3) == (0.25, 0.5, 0.75)
     records = table(1000)

@@ -95,6 +95,9 @@ def test_the_command(tmp_path: Path) -> None:
     with pytest.raises(FedsrcError, match="no such run folder"):
         run_state(tmp_path / "nothing")
     (tmp_path / "run" / TRANSCRIPT).unlink()
+    with pytest.raises(FedsrcError, match="is missing"):
+        run_state(tmp_path / "run")
+    (tmp_path / "run" / CERTIFICATE).unlink()
     assert run_state(tmp_path / "run").status == "OPEN"
 
 

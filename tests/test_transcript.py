@@ -43,10 +43,10 @@ def test_what_was_written_is_read(path: Path) -> None:
 def test_a_torn_last_line_is_cut_with_a_warning(path: Path, cut: int) -> None:
     data = path.read_bytes()
     path.write_bytes(data[:-cut])
-    with pytest.warns(UserWarning, match="line 4: torn"):
+    with pytest.warns(UserWarning, match="line 4 is not whole: torn"):
         entries, chain = read_transcript(path)
     assert entries == ENTRIES[:3]
-    with pytest.warns(UserWarning, match="line 4: torn"):
+    with pytest.warns(UserWarning, match="line 4 is not whole: torn"):
         transcript = Transcript(path)
     transcript.append(ENTRIES[3])
     transcript.close()
@@ -65,7 +65,7 @@ def test_every_changed_byte_is_noticed(path: Path) -> None:
             continue
         line = data[:position].count(b"\n") + 1
         if line < len(ENTRIES):
-            with pytest.raises(FedsrcError, match=f"line ({line}|{line + 1}):"):
+            with pytest.raises(FedsrcError, match=f"after it was written: line ({line}|{line + 1}) "):
                 read_transcript(path)
             continue
         try:

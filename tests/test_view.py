@@ -745,10 +745,14 @@ def test_foreign_names_are_turned_away(served: Server) -> None:
 def test_a_run_is_followed_from_nothing_to_its_certificate(certified: Path, tmp_path: Path) -> None:
     lines = (certified / TRANSCRIPT).read_bytes().splitlines(keepends=True)
     run = tmp_path / "run"
-    run.mkdir()
     watch = Watch(run)
     watch.look()
-    assert b"NO CARD" in watch.shown.page
+    assert f"Waiting for a run in {run}; the page shows it as soon as it begins." in watch.shown.page.decode()
+    before = watch.shown
+    run.mkdir()
+    watch.look()
+    assert watch.shown is before
+    assert b"WAITING" in watch.shown.page
     shutil.copy(certified / "registration.toml", run)
     watch.look()
     tags, statuses = [watch.shown.tag], []
@@ -809,6 +813,9 @@ def test_another_run_in_the_same_place_is_read_anew(certified: Path, abstained: 
     follower.update()
     assert follower.replay.status == "OPEN"
     (run / TRANSCRIPT).unlink()
+    with pytest.raises(FedsrcError, match="is missing"):
+        follower.update()
+    (run / CERTIFICATE).unlink()
     follower.update()
     assert (follower.chain.lines, follower.rounds) == (0, [])
 
@@ -864,8 +871,45 @@ def test_the_command(certified: Path, abstained: Path, tmp_path: Path) -> None:
     assert json.loads(shown.stdout)["format"] == FORMAT
     assert runner.invoke(cli, ["view", str(abstained)]).exit_code == 1
     assert "Thresholds" in runner.invoke(cli, ["view", str(abstained)]).stdout
+    for name in ("c.pdf", "c"):
+        odd = runner.invoke(cli, ["view", str(certified), "-o", str(tmp_path / name)])
+        assert "use one of .html, .htm, .md, .json, .txt" in str(odd.exception)
+        assert not (tmp_path / name).exists()
+    assert runner.invoke(cli, ["view", str(certified), "--format", "text", "-o", str(tmp_path / "c")]).exit_code == 0
     for bad in (["view", str(tmp_path / "none")], ["view", str(certified), "--live", "-o", "x.html"]):
         assert isinstance(runner.invoke(cli, bad).exception, FedsrcError)
+
+
+def test_the_live_page_names_a_run_one_level_below(certified: Path) -> None:
+    watch = Watch(certified.parent)
+    watch.look()
+    assert f"There is one in {certified}." in watch.shown.page.decode()
+    watch.close()
+
+
+def test_the_live_command_waits_for_a_run(certified: Path, tmp_path: Path) -> None:
+    """Started before there is a folder, the page shows the run once it is there."""
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "fedsrc.cli", "view", str(run), "--live", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        found = re.search(r"http://[\d.]+:(\d+)/", process.stdout.readline())
+        assert found is not None
+        assert process.stderr.readline() == f"Waiting for a run in {run}.\n"
+        seen = list[str]()
+        while "CERTIFIED" not in seen:
+            connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=30)
+            connection.request("GET", "/")
+            text = connection.getresponse().read().decode()
+            connection.close()
+            word = next(word for word in ("WAITING", "CERTIFIED", "NO CARD") if f"<strong>{word}" in text)
+            if word == "WAITING" and not run.exists():
+                shutil.copytree(certified, tmp_path / "made")
+                (tmp_path / "made").rename(run)
+            seen.append(word)
+        process.terminate()
+    assert set(seen) == {"WAITING", "CERTIFIED"}
 
 
 @pytest.mark.parametrize(("how", "host"), [("INT", "127.0.0.1"), ("TERM", "0.0.0.0")])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,12 +19,13 @@ import numpy as np
 from fedsrc import keys
 from fedsrc.canonical import canonical_bytes
 from fedsrc.certify import Bounds, report, sample
+from fedsrc.damage import AGAIN, differs
 from fedsrc.errors import FedsrcError
 from fedsrc.files import read_text, write_whole
 from fedsrc.registration import Betting, Monitor, Registration
 from fedsrc.release import TIME, registered_mechanism
 from fedsrc.replay import Replay
-from fedsrc.transcript import Chain, Entry, read_entries, read_transcript
+from fedsrc.transcript import Chain, Entry, Opened, read_entries, read_transcript
 
 FORMAT = 1
 MAX_BYTES = 50_000_000
@@ -137,33 +139,91 @@ def certificate_text(body: Body) -> str:
 def read_run(folder: Path) -> tuple[Registration, list[Entry], Chain]:
     """The registration and checked transcript of a run folder."""
     registration = read_registration(folder)
+    check_transcript(folder, needed=True)
     entries, chain = read_transcript(folder / TRANSCRIPT)
     return registration, entries, chain
 
 
 def replay_run(folder: Path) -> tuple[Registration, Replay, Chain]:
-    """A run folder's registration and its transcript, replayed line by line.
-
-    A transcript that was damaged anywhere is said to be damaged, whatever else the damage has broken before.
-    """
+    """A run folder's registration and its transcript, replayed line by line."""
     registration = read_registration(folder)
+    check_transcript(folder, needed=True)
     replay, chain, lines = Replay(registration), Chain(), read_entries(folder / TRANSCRIPT)
-    try:
-        for entry, after in lines:
-            replay.step(entry)
-            chain = after
-    except FedsrcError:
-        for _ in lines:
-            pass
-        raise
+    for entry, chain in lines:
+        fold(replay, entry, chain, lines, folder)
     return registration, replay, chain
+
+
+def fold(replay: Replay, entry: Entry, chain: Chain, rest: Iterator[tuple[Entry, Chain]], folder: Path) -> None:
+    """Replay one entry of a run folder. Where it is refused, what became of the folder's files is said first; that a
+    line was changed shows in the rest of them."""
+    try:
+        replay.step(entry)
+    except FedsrcError as error:
+        for _, after in rest:
+            chain = after
+        _check_opened(entry, replay.registration, folder)
+        _check_head(chain, folder, error)
+        raise
 
 
 def read_registration(folder: Path) -> Registration:
     """The registration of a run folder."""
     if not folder.is_dir():
         raise FedsrcError("there is no such run folder", where=str(folder))
-    return Registration.read(folder / REGISTRATION)
+    path = folder / REGISTRATION
+    if not path.exists():
+        raise _missing(path)
+    try:
+        return Registration.read(path)
+    except FedsrcError as error:
+        if not (folder / TRANSCRIPT).exists():
+            raise
+        what = f"is not the registration that was signed: it was changed or damaged since ({error.what})"
+        raise FedsrcError(what, where=str(path), hint="put back the file that was registered") from error
+
+
+def check_transcript(folder: Path, *, needed: bool = False) -> None:
+    """Refuse a folder without a transcript where one is needed: for a certificate, or because the run is below it."""
+    place = folder / TRANSCRIPT
+    if not place.exists() and (needed or (folder / CERTIFICATE).exists() or runs_below(folder)):
+        raise _missing(place)
+
+
+def _check_opened(entry: Entry, registration: Registration, folder: Path) -> None:
+    """Refuse a registration that is not the one which the transcript was opened under."""
+    if isinstance(entry, Opened) and entry.registration != registration.digest:
+        raise FedsrcError(
+            f"is not the registration that was signed: its digest is {registration.digest}, and the transcript is of"
+            f" another registration, {entry.registration}",
+            where=str(folder / REGISTRATION),
+            hint="it was changed since, or belongs to another run; put back the file that was registered",
+        )
+
+
+def _check_head(chain: Chain, folder: Path, error: FedsrcError) -> None:
+    """Refuse a transcript that is not the one which the folder's certificate was signed over."""
+    path = folder / CERTIFICATE
+    if path.exists():
+        found = parse_certificate(read_text(path, MAX_BYTES), str(path))
+        if _as_signed(found) and found.get("transcript") != chain.head:
+            what = f"the transcript was changed after it was signed ({error.what})"
+            raise FedsrcError(what, where=str(folder / TRANSCRIPT), hint=AGAIN) from error
+
+
+def runs_below(folder: Path) -> list[Path]:
+    """Folders one level below that hold a run."""
+    return sorted(path.parent for path in folder.glob(f"*/{TRANSCRIPT}"))
+
+
+def _missing(path: Path) -> FedsrcError:
+    below = [str(each) for each in runs_below(path.parent)]
+    if below:
+        what = f"there is no run in this folder; there is one below it, in {below[0]}"
+        more = f" (and {len(below) - 1} more)" if len(below) > 1 else ""
+        return FedsrcError(f"{what}{more}", where=str(path.parent), hint=f"name that folder: {below[0]}")
+    files = f"{REGISTRATION}, {TRANSCRIPT} and, once it has ended, {CERTIFICATE}"
+    return FedsrcError("is missing", where=str(path), hint=f"the folder of a run holds {files}")
 
 
 def verify(folder: Path, *, trusted: tuple[str, ...] = (), now: datetime | None = None) -> Verified:
@@ -176,6 +236,8 @@ def verify(folder: Path, *, trusted: tuple[str, ...] = (), now: datetime | None 
     where = folder / CERTIFICATE
     if replay.ended is None and not where.exists():
         raise FedsrcError("the run is still open: it has no certificate yet", where=str(folder))
+    if not where.exists():
+        raise _missing(where)
     check_certificate(read_text(where, MAX_BYTES), expected, registration.server_key, trusted, where=str(where))
     expires = datetime.fromisoformat(expected["expires"]) if expected["expires"] else None
     late = expires is not None and (now or datetime.now(UTC)) > expires
@@ -192,11 +254,7 @@ def check_certificate(
     body = {name: value for name, value in found.items() if name not in ("key", "signature")}
     names = sorted(set(body) ^ set(expected)) or [n for n in expected if not _same(body[n], expected[n])]
     if names:
-        raise FedsrcError(
-            f"the certificate does not follow from the transcript: {', '.join(names)[:200]} differ",
-            where=where,
-            hint="do not rely on it; ask the issuer for the run folder again",
-        )
+        raise differs(found, expected, names, as_signed=_as_signed(found), where=where)
     _check_signature(found, trusted, server_key, where)
 
 
@@ -215,13 +273,20 @@ def _check_signature(found: Body, trusted: tuple[str, ...], registered: str | No
     key, signature = found.get("key"), found.get("signature")
     if not isinstance(key, str) or not isinstance(signature, str):
         raise FedsrcError("the certificate is not signed", where=where)
-    unsigned = {name: value for name, value in found.items() if name != "signature"}
-    if not keys.signed_by(key, signature, canonical_bytes(unsigned)):
+    if not _as_signed(found):
         raise FedsrcError("the signature does not fit the certificate", where=where)
     if registered is not None and key != registered:
         raise FedsrcError(f"the certificate is signed by {key}, not by the registered server", where=where)
     if trusted and key not in trusted:
         raise FedsrcError(f"the certificate is signed by {key}, which is not trusted", where=where)
+
+
+def _as_signed(found: Body) -> bool:
+    """Whether the certificate's own key signed it as it is."""
+    key, signature = found.get("key"), found.get("signature")
+    unsigned = {name: value for name, value in found.items() if name != "signature"}
+    known = isinstance(key, str) and isinstance(signature, str)
+    return known and keys.signed_by(str(key), str(signature), canonical_bytes(unsigned))
 
 
 def _same(a: Any, b: Any) -> bool:

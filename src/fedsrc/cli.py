@@ -370,9 +370,10 @@ def verify_command(folder: Path, trust: tuple[str, ...], registration: str | Non
         raise FedsrcError(f"the run is of registration {found.body['registration']}", where=str(folder))
     if found.expired:
         raise FedsrcError(f"the certificate expired on {found.body['expires']}", where=str(folder))
-    say("Verified: the certificate follows from registration and transcript, and its signature fits.")
+    note = click.echo if output == "text" else say
+    note("Verified: the certificate follows from registration and transcript, and its signature fits.")
     if not found.trusted:
-        say("Its key was not compared with one you trust; pass --trust KEY to do so.")
+        note("Its key was not compared with one you trust; pass --trust KEY to do so.")
     finish(found.body, folder, output, next_command=None)
 
 

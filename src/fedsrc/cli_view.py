@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 import fedsrc
+from fedsrc.certificate import REGISTRATION
 from fedsrc.cli_common import FilePath, FolderPath, say
 from fedsrc.errors import FedsrcError
 from fedsrc.files import write_whole
@@ -19,7 +20,7 @@ from fedsrc.report.card import view_text
 from fedsrc.report.markdown import card_markdown
 from fedsrc.report.view import View, view_json, view_run, watched_by
 
-KINDS = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json"}
+KINDS = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json", ".txt": "text"}
 
 
 @click.command("view")
@@ -49,7 +50,7 @@ def view_command(
             raise FedsrcError("--live serves a page; leave -o, --format and --trust out")
         serve(folder, host, port, monitor)
         return
-    chosen = kind or (KINDS.get(target.suffix.lower(), "text") if target else "text")
+    chosen = kind or _kind(target)
     state = None if monitor is None else watched_by(monitor, folder, trusted=trust)
     found = view_run(folder, trusted=trust, monitor=state, version=fedsrc.__version__)
     if chosen == "html" and not charts.can_draw():
@@ -62,6 +63,16 @@ def view_command(
         say(f"Wrote {target}: {found['status']}")
     alarm = state is not None and state.state == "alarm"
     sys.exit(0 if found["status"] == "CERTIFIED" and not alarm else 1)
+
+
+def _kind(target: Path | None) -> str:
+    """The format that a file's ending says."""
+    if target is None:
+        return "text"
+    if target.suffix.lower() not in KINDS:
+        what = f"the ending {target.suffix!r} says no format" if target.suffix else "it has no ending to say the format"
+        raise FedsrcError(what, where=str(target), hint=f"use one of {', '.join(KINDS)}, or say --format")
+    return KINDS[target.suffix.lower()]
 
 
 def _page(view: View) -> str:
@@ -82,8 +93,6 @@ def serve(folder: Path, host: str, port: int, monitor: Path | None = None) -> No
     """Serve the live page until interrupted."""
     from fedsrc.report.live import serving
 
-    if not folder.is_dir():
-        raise FedsrcError("there is no such run folder", where=str(folder))
     with serving(folder, host, port, monitor=monitor, version=fedsrc.__version__) as server:
         if not server.loopback:
             say("warning: other machines can read this page; it has no password and no encryption")
@@ -91,4 +100,6 @@ def serve(folder: Path, host: str, port: int, monitor: Path | None = None) -> No
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: over.set())
         click.echo(f"Live page: {server.url}  (read-only; Ctrl-C ends it)")
+        if not (folder / REGISTRATION).exists():
+            say(f"Waiting for a run in {folder.absolute()}.")
         over.wait()

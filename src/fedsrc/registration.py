@@ -23,6 +23,7 @@ from fedsrc.maths.basis import Adjacency, BasisName, Encoding
 from fedsrc.maths.privacy import Conversion
 
 MAX_BYTES = 4_000_000
+HEAD, VALID = "# fedsrc registration", "`fedsrc register` writes a valid one"
 
 
 def printable(text: str) -> str:
@@ -321,7 +322,7 @@ class Registration(Frozen):
         return {site.name: site for site in self.sites}
 
     def to_toml(self) -> str:
-        head = f"# fedsrc registration {self.digest}\n# Any change makes it another registration.\n\n"
+        head = f"{HEAD} {self.digest}\n# Any change makes it another registration.\n\n"
         return head + tomli_w.dumps(self.model_dump(exclude_none=True))
 
     @classmethod
@@ -331,7 +332,8 @@ class Registration(Frozen):
         except tomllib.TOMLDecodeError as error:
             raise FedsrcError(f"not a TOML file: {error}", where=where) from error
         except ValidationError as error:
-            raise FedsrcError(describe(error), where=where, hint="`fedsrc register` writes a valid one") from error
+            hint = "it was changed since `fedsrc register` wrote it" if text.startswith(HEAD) else VALID
+            raise FedsrcError(describe(error), where=where, hint=hint) from error
         except (RecursionError, ValueError) as error:
             raise FedsrcError(f"cannot be read: {error}", where=where) from error
 

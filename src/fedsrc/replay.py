@@ -240,4 +240,5 @@ class Replay:
 
 
 def _broken(what: str) -> FedsrcError:
-    return FedsrcError(f"the transcript breaks the protocol: {what}")
+    hint = "do not rely on it: no run by these rules writes that"
+    return FedsrcError(f"the transcript breaks the protocol: {what}", hint=hint)

@@ -107,14 +107,16 @@ class Chain:
             number, previous = fields.pop("n"), fields.pop("prev")
             entry = _entries.validate_python(fields)
         except ValidationError as error:
-            raise _damaged(where, self.lines + 1, describe(error)) from error
+            raise _damaged(where, self.lines + 1, f"is not an entry ({describe(error)})") from error
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise _damaged(where, self.lines + 1, "not a transcript entry") from error
+            raise _damaged(where, self.lines + 1, "is not a transcript entry") from error
         if number != self.lines + 1 or previous != self.head:
-            raise _damaged(where, self.lines + 1, "it does not continue the line before it")
+            raise _damaged(
+                where, self.lines + 1, f"does not continue line {self.lines}" if self.lines else "is not a first line"
+            )
         line, after = self.line(entry)
         if data + b"\n" != line:
-            raise _damaged(where, self.lines + 1, "not in canonical form")
+            raise _damaged(where, self.lines + 1, "is not in canonical form")
         return entry, after
 
 
@@ -199,8 +201,8 @@ def checked(lines: Iterable[bytes], where: str) -> Iterator[tuple[Entry, Chain]]
     chain = Chain()
     for line in lines:
         if not line.endswith(b"\n"):
-            what = f"{where} line {chain.lines + 1}: torn by a crash while writing; it is left out"
-            warnings.warn(what, stacklevel=2)
+            torn = "torn by a crash while writing, or cut off; it is left out"
+            warnings.warn(f"{where} line {chain.lines + 1} is not whole: {torn}", stacklevel=2)
             return
         entry, chain = chain.read(line[:-1], where)
         yield entry, chain
@@ -216,6 +218,5 @@ def _gather(found: Iterable[tuple[Entry, Chain]]) -> tuple[list[Entry], Chain]:
 
 
 def _damaged(where: str, line: int, what: str) -> FedsrcError:
-    return FedsrcError(
-        what, where=f"{where} line {line}", hint="the transcript was changed after it was written; restore a copy"
-    )
+    what = f"the transcript was changed after it was written: line {line:,} {what}"
+    return FedsrcError(what, where=where, hint="do not rely on it; restore a copy of the file as it was")

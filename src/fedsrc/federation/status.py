@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fedsrc.certificate import CERTIFICATE, TRANSCRIPT, read_registration
+from fedsrc.certificate import CERTIFICATE, TRANSCRIPT, check_transcript, read_registration
 from fedsrc.federation.log import LOG
 from fedsrc.registration import Registration
 from fedsrc.replay import Replay, Status
@@ -91,6 +91,7 @@ class SiteStates:
 def run_state(folder: Path) -> RunState:
     """Read a run folder: its registration, its transcript as far as it is written, and the log of a live run."""
     registration = read_registration(folder)
+    check_transcript(folder)
     entries, chain = _read(folder / TRANSCRIPT)
     replay = Replay(registration, entries)
     turned_away = list(refusals(folder / LOG))

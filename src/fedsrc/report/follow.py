@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsrc.certificate import CERTIFICATE, REGISTRATION, TRANSCRIPT, read_registration
+from fedsrc.certificate import CERTIFICATE, REGISTRATION, TRANSCRIPT, check_transcript, fold, read_registration
 from fedsrc.certify import Bounds, report, sample
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.log import LOG
@@ -16,7 +16,7 @@ from fedsrc.federation.status import SiteStates, refusals
 from fedsrc.maths.boundaries import Floats
 from fedsrc.registration import Betting, Monitor, Registration
 from fedsrc.replay import Replay
-from fedsrc.transcript import Chain, Closed
+from fedsrc.transcript import Chain, Closed, Entry
 
 Stamp = tuple[int, int, int]
 Stamps = tuple[Stamp | None, ...]
@@ -61,9 +61,10 @@ class Follower:
             return False
         if self._replaced(now[0]):
             self._begin()
-        for line in self._new_lines():
-            entry, chain = self.chain.read(line, str(self.folder / TRANSCRIPT))
-            self.replay.step(entry)
+        check_transcript(self.folder)
+        lines = self._entries()
+        for entry, chain in lines:
+            fold(self.replay, entry, chain, lines, self.folder)
             self.sites.step(entry)
             self.chain = chain
             if isinstance(entry, Closed):
@@ -71,6 +72,13 @@ class Follower:
         self.turned_away = list(refusals(self.folder / LOG))
         self._stamps = now
         return True
+
+    def _entries(self) -> Iterator[tuple[Entry, Chain]]:
+        """What is new, checked, each entry with the chain after it."""
+        chain = self.chain
+        for line in self._new_lines():
+            entry, chain = chain.read(line, str(self.folder / TRANSCRIPT))
+            yield entry, chain
 
     def _replaced(self, now: Stamp | None) -> bool:
         """Whether the transcript is another than the one read so far: that one only grows."""

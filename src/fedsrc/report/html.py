@@ -21,13 +21,14 @@ IN_WORDS = (
 )  # fmt: skip
 
 
-def page(view: View | None, *, live: bool = False, problem: str = "") -> str:
-    """The whole page. Live, it has the script that keeps it fresh; `problem` is shown in place of a card."""
+def page(view: View | None, *, live: bool = False, problem: str = "", waiting: bool = False) -> str:
+    """The whole page. Live, it has the script that keeps it fresh; `problem` is shown in place of a card, or what the
+    page is waiting for."""
     return (
         _environment()
         .get_template("page.html")
         .render(
-            **_values(view, problem),
+            **_values(view, problem, waiting),
             live=live,
             policy=policy(live=live),
             css=_asset("card.css"),
@@ -36,9 +37,9 @@ def page(view: View | None, *, live: bool = False, problem: str = "") -> str:
     )
 
 
-def fragment(view: View | None, *, problem: str = "") -> str:
+def fragment(view: View | None, *, problem: str = "", waiting: bool = False) -> str:
     """What the live page swaps in: the page's parts alone."""
-    return _environment().get_template("card.html").render(**_values(view, problem), live=True)
+    return _environment().get_template("card.html").render(**_values(view, problem, waiting), live=True)
 
 
 def policy(*, live: bool, header: bool = False) -> str:
@@ -70,8 +71,11 @@ def stylesheet() -> str:
     return str(_asset("card.css"))
 
 
-def _values(view: View | None, problem: str) -> dict[str, Any]:
-    values: dict[str, Any] = {"view": view, "problem": problem, "news": news(view, problem), "drawn": charts.can_draw()}
+def _values(view: View | None, problem: str, waiting: bool) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "view": view, "problem": problem, "waiting": waiting, "news": news(view, problem), "drawn": charts.can_draw(),
+        "title": view["status"] if view else "Waiting" if waiting else "No card",
+    }  # fmt: skip
     if view is not None:
         values |= {
             "body": view["certificate"], "unit": view["certificate"]["privacy"]["unit"],

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from fedsrc.certificate import CERTIFICATE
+from fedsrc.certificate import CERTIFICATE, REGISTRATION, runs_below
 from fedsrc.errors import FedsrcError
 from fedsrc.forecast import Forecast
 from fedsrc.report.follow import Follower, Stamps, stamps
@@ -60,24 +60,33 @@ class Watch:
         self._estimate: Future[Forecast | None] | None = None
         self._estimated = -1  # rounds
         self._refused: tuple[Stamps, Stamps | None] | None = None
-        self.shown = _render(None, "reading the run")
+        self._said = ""
+        self.shown = _render(None, "reading the run", waiting=True)
 
     def look(self) -> None:
         """Read what is new and make the page anew if anything changed. A run that is refused shows why, and no card."""
         now = stamps(self.folder), None if self.monitor is None else stamps(self.monitor)
         if self._refused == now:
             return
+        if self.run is None and not (self.folder / REGISTRATION).exists():
+            self._waits()
+            return
         try:
             self._follow()
-            self._refused = None
+            self._refused, self._said = None, ""
         except Exception as error:
-            self.run, self._monitored, self._refused = (
-                None,
-                None,
-                now,
-            )  # once the folder changes, it is read again from its beginning
+            # once the folder changes, it is read again from its beginning
+            self.run, self._monitored, self._refused, self._said = None, None, now, ""
             words = str(error) if isinstance(error, FedsrcError) else f"the page failed: {type(error).__name__}"
             self.shown = _render(None, words)
+
+    def _waits(self) -> None:
+        """Nothing has begun there: say so, and what is there instead."""
+        below = runs_below(self.folder)
+        words = f"Waiting for a run in {self.folder.absolute()}; the page shows it as soon as it begins."
+        words += f" There is one in {below[0].absolute()}." if below else ""
+        if words != self._said:
+            self.shown, self._said = _render(None, words, waiting=True), words
 
     def _follow(self) -> None:
         run = self.run or Follower(self.folder)
@@ -113,12 +122,12 @@ class Watch:
         self._estimates.shutdown(wait=False, cancel_futures=True)
 
 
-def _render(view: View | None, problem: str) -> Shown:
-    card = fragment(view, problem=problem).encode()
+def _render(view: View | None, problem: str, *, waiting: bool = False) -> Shown:
+    card = fragment(view, problem=problem, waiting=waiting).encode()
     state = "null" if view is None else view_json(view)
     return Shown(
         f'"{hashlib.sha256(card).hexdigest()[:32]}"',
-        page(view, live=True, problem=problem).encode(),
+        page(view, live=True, problem=problem, waiting=waiting).encode(),
         card,
         state.encode(),
     )
