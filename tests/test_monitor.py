@@ -32,7 +32,7 @@ from fedsrc.federation.local import certify_table
 from fedsrc.federation.monitoring import monitor_table
 from fedsrc.keys import Key, public_hex
 from fedsrc.ledger import Ledger
-from fedsrc.monitor import MonitorChoices, monitor_alarm, register_monitor, state
+from fedsrc.monitor import MonitorChoices, brief, monitor_alarm, register_monitor, state, words
 from fedsrc.policy import allow, describe_registration
 from fedsrc.records import Records
 from fedsrc.recruit import next_slots
@@ -41,7 +41,7 @@ from fedsrc.release import registered_mechanism
 from fedsrc.replay import Replay
 from fedsrc.tally import empty
 from fedsrc.transcript import Announced, Arrived, Asked, Closed, Ended, Transcript, read_transcript
-from fedsrc.watch import log_line, plan_of, round_sample
+from fedsrc.watch import RECENT, log_line, plan_of, round_sample
 from tests.helpers import changed, registration, table
 
 KEY = Key.generate()
@@ -227,13 +227,47 @@ def test_certified_then_supported_then_alarm(world: World) -> None:
     assert monitor_alarm(world.place)
 
 
+def test_what_is_shown_says_what_it_is_over(world: World) -> None:
+    """The rounds of the estimate, what evidence is, and where its line comes from. There is no noise here."""
+    world.watch(GOOD)
+    world.watch(fresh(200, seed=9, bad=0.1))
+    now = state(world.place)
+    text = "\n".join(words(now))
+    last = now.rounds
+    assert (last, now.state) == (6, "still supported")
+    recent = [row for row in now.history if row["round"] > last - RECENT]
+    mean = np.mean([row["risk_estimate"] for row in recent])  # rounds are of one size, and all is accepted
+    assert now.recent_risk_estimate == pytest.approx(mean, abs=1e-3)
+    assert f"Risk over rounds {recent[0]['round']} to {last} about {now.recent_risk_estimate:.3g}" in text
+    assert "the logarithm of what bets on it have won" in text
+    assert "(alarm at 3.00, the logarithm of 20, which the guarantee above fixes)" in text
+    rows = [line for line in text.splitlines() if line.startswith("  round")]
+    assert rows[-1].endswith(f"risk about {now.history[-1]['risk_estimate']:.3g}")
+    assert f"over rounds {recent[0]['round']} to {last} about" in brief(now)
+    assert "alarm at 3.00 (the logarithm of 20)" in brief(now)
+    world.watch(WORSE)
+    rung = state(world.place)
+    assert (rung.alarm_round, rung.history[-1]["risk_estimate"] > 0.4) == (rung.rounds, True)
+    for shown in ("\n".join(words(rung)), brief(rung)):
+        assert f"in round {rung.rounds} about {rung.history[-1]['risk_estimate']:.3g}" in shown
+        assert f"about {rung.recent_risk_estimate:.3g}" not in shown.partition("isk in round")[2]
+    long = register_monitor(world.run, MonitorChoices(run_length=5000))
+    world.watch(fresh(100, seed=8, bad=0.1), long, world.folder / "long")
+    other = "\n".join(words(state(world.folder / "long")))
+    assert "the logarithm of 5,000" in other
+    assert "Risk in round 1 about" in other
+
+
 def test_before_any_release_it_says_certified(world: World) -> None:
     """A registered monitor whose sites have nothing yet: one site of two is silent, and rounds wait for it."""
     reg = world.registered(weights={"a": 0.5, "b": 0.5})
     alone = fresh(100, seed=5, bad=0.9, sites=("a",))
     body = world.watch(alone, reg)
     assert (body["status"], body["records"]) == ("NOT MONITORED YET", 0)
-    assert state(world.place).state == "certified"
+    now = state(world.place)
+    assert now.state == "certified"
+    assert brief(now) == now.sentence
+    assert "  no release yet" in words(now)
     assert world.spent(alone) == 0
 
 

@@ -42,7 +42,7 @@ from fedsrc.federation.log import LOG, open_log
 from fedsrc.federation.monitoring import monitor_table
 from fedsrc.forecast import Forecast
 from fedsrc.keys import Key, public_hex
-from fedsrc.monitor import MonitorChoices, register_monitor
+from fedsrc.monitor import MonitorChoices, brief, register_monitor
 from fedsrc.monitor import state as monitor_state
 from fedsrc.policy import describe_registration
 from fedsrc.registration import Betting, Registration
@@ -421,7 +421,7 @@ def test_the_live_page_follows_the_monitor(certified: Path, abstained: Path, tmp
 
 def monitor_words(folder: Path) -> Watched:
     found = monitor_state(folder)
-    return Watched(found.state, found.sentence)
+    return Watched(found.state, brief(found))
 
 
 def test_a_run_that_does_not_verify_is_not_shown(certified: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ registration names the certificate it watches over by the SHA-256 of its file.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from fedsrc.files import read_text
 from fedsrc.registration import Monitor, Registration, describe
 from fedsrc.replay import Replay
 from fedsrc.transcript import Chain, read_entries
+from fedsrc.watch import RECENT
 
 Word = Literal["certified", "still supported", "alarm"]
 WORDS: dict[str, Word] = {
@@ -209,15 +211,15 @@ def state_of(body: Body) -> MonitorState:
 
 def words(found: MonitorState) -> list[str]:
     """A monitor's state, line by line."""
-    estimate = found.recent_risk_estimate
     lines = [found.sentence, "", f"Monitor: {found.state.upper()}  (line: risk {found.alarm_risk:g})", found.guarantee]
     if found.alarm:
         lines.append(f"The change seems to have begun in round {found.likely_since} (an estimate).")
-    lines += ["", f"Evidence of a risk above {found.alarm_risk:g} (alarm at {found.log_line:.2f})"]
+    lines += ["", f"Evidence of a risk above {found.alarm_risk:g}: the logarithm of what bets on it have won"]
+    lines.append(f"(alarm at {found.log_line:.2f}, the logarithm of {_stake(found)}, which the guarantee above fixes)")
     shown = found.history if len(found.history) <= 8 else (*found.history[:3], None, *found.history[-4:])
     lines += ["  ..." if each is None else _round(each, found.unit) for each in shown] or ["  no release yet"]
-    if estimate is not None:
-        lines.append(f"Risk lately, by the noised totals: about {estimate:.3g} (an estimate, no bound)")
+    if found.recent_risk_estimate is not None:
+        lines.append(f"Risk {recent_words(found)}, by the noised totals (an estimate, no bound)")
     lines += [
         "",
         f"Privacy: each fresh {found.unit} is released once, epsilon {found.epsilon:g}, delta {found.delta:g}",
@@ -229,8 +231,33 @@ def words(found: MonitorState) -> list[str]:
     return lines
 
 
+def brief(found: MonitorState) -> str:
+    """A monitor's state in one paragraph."""
+    if found.log_evidence is None:
+        return found.sentence
+    evidence = f"evidence {found.log_evidence:.2f}, alarm at {found.log_line:.2f} (the logarithm of {_stake(found)})"
+    risk = "" if found.recent_risk_estimate is None else f"; risk {recent_words(found)}, an estimate"
+    return f"{found.sentence} Bets on a higher risk, in logarithms: {evidence}{risk}."
+
+
+def recent_words(found: MonitorState) -> str:
+    """The latest estimate of the risk, and the rounds that it is over: at an alarm the last one alone, because the ones
+    before it may be from before the change."""
+    latest = found.history[-1]
+    if found.alarm and latest["risk_estimate"] is not None:
+        return f"in round {latest['round']} about {latest['risk_estimate']:.3g}"
+    first, last = found.history[-RECENT:][0]["round"], latest["round"]
+    rounds = f"in round {last}" if first == last else f"over rounds {first} to {last}"
+    return f"{rounds} about {found.recent_risk_estimate:.3g}"
+
+
+def _stake(found: MonitorState) -> str:
+    return f"{math.exp(found.log_line):,.0f}"
+
+
 def _round(row: Body, unit: str) -> str:
-    return f"  round {row['round']:>3}  {row['records']:>8,} {unit}s  evidence {row['log_evidence']:.2f}"
+    risk = "" if row["risk_estimate"] is None else f"  risk about {row['risk_estimate']:.3g}"
+    return f"  round {row['round']:>3}  {row['records']:>8,} {unit}s  evidence {row['log_evidence']:.2f}{risk}"
 
 
 def _guarantee(choices: MonitorChoices) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from fedsrc.canonical import canonical_bytes
 from fedsrc.certificate import CERTIFICATE, MAX_BYTES, TRANSCRIPT, check_certificate, issue, parse_certificate
 from fedsrc.files import read_text
 from fedsrc.forecast import Forecast, after_abstention
-from fedsrc.monitor import Word
+from fedsrc.monitor import Word, brief
 from fedsrc.monitor import state as monitor_state
 from fedsrc.registration import Betting, Registration
 from fedsrc.release import noise_words
@@ -53,7 +53,7 @@ def view_run(folder: Path, *, trusted: tuple[str, ...] = (), monitor: Watched | 
 def watched_by(monitor: Path, run: Path, *, trusted: tuple[str, ...] = ()) -> Watched:
     """The state of a run's monitor, from the monitor's verified folder."""
     found = monitor_state(monitor, trusted=trusted, certificate=run)
-    return Watched(found.state, found.sentence)
+    return Watched(found.state, brief(found))
 
 
 def estimate(run: Follower) -> Forecast | None:
