@@ -272,6 +272,17 @@ def test_beyond_the_line_the_registered_rounds_go_on(certified: Path, tmp_path: 
     assert before["sentence"] == before["certificate"]["statement"]
 
 
+def test_at_the_line_a_run_that_stops_there_is_about_to_end(tmp_path: Path) -> None:
+    """The moment between its last round and its end, which the live page may see."""
+    reg = registration(RECORDS, batch=400, epsilon=math.inf, weights=dict.fromkeys(SITES, 1 / 3))
+    run = certify(tmp_path, reg)
+    lines = (run / TRANSCRIPT).read_bytes().count(b"\n")
+    view = view_run(copied(run, tmp_path / "cut", lines=lines - 1))
+    assert (view["status"], view["progress"]["reached"]) == ("OPEN", view["progress"]["rounds"])
+    assert view["sentence"].endswith("; the run is about to end.")
+    assert "registered rounds go on" not in page(view)
+
+
 def test_what_the_sites_have_before_they_are_there(certified: Path, tmp_path: Path) -> None:
     """What is registered, or that it is not known; never nothing."""
     run = copied(certified, tmp_path / "run", lines=0)

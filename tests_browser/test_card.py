@@ -137,6 +137,20 @@ def test_a_run_watched_to_its_certificate(chromium: Browser, tmp_path: Path) -> 
         assert seen.foreign(urlsplit(url).netloc) == []
 
 
+def test_opened_before_the_run_it_waits(chromium: Browser, tmp_path: Path) -> None:
+    """No folder is there yet: the page says so, and shows the run once it begins."""
+    with live_page(tmp_path / "run") as url, visit(chromium, url) as seen:
+        expect(seen.page.locator("#head")).to_contain_text("WAITING", timeout=PATIENCE)
+        assert seen.page.title() == "Waiting - fedsrc card"
+        assert seen.axe()["violations"] == []
+        run = Stepped(tmp_path, batch=40)
+        expect(seen.page.locator("#news")).to_contain_text("OPEN: round 1 ", timeout=PATIENCE)
+        while run.step():
+            pass
+        expect(seen.page.locator("#head")).to_contain_text("its signature fits", timeout=PATIENCE)
+        assert (seen.console, seen.foreign(urlsplit(url).netloc)) == ([], [])
+
+
 def test_without_scripts_the_page_reloads_itself(chromium: Browser, run: Path) -> None:
     with live_page(run) as url, visit(chromium, url, script=False) as seen:
         seen.page.wait_for_selector("h1")

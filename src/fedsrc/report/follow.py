@@ -119,6 +119,11 @@ class Follower:
         return since
 
     @property
+    def beyond(self) -> bool:
+        """Whether rounds go on although the line is reached, because all of them are registered."""
+        return self.reached is not None and self.replay.why_over() is None and self.replay.ended is None
+
+    @property
     def lines(self) -> Floats:
         """Per threshold, what the evidence must reach: log 1/(alpha_d w_j) for bets, zero from above for contrasts."""
         method = self.registration.certificate

@@ -38,7 +38,8 @@ class Watched(NamedTuple):
 MEANING = {
     "CERTIFIED": "the evidence reached its line; the sentence stands on the assumptions below",
     "OPEN": "still collecting; nothing is certified yet",
-    "REACHED": "still collecting; the claim is made after the last registered round",
+    "BEYOND": "still collecting; the claim is made after the last registered round",
+    "REACHED": "the run is about to end",
     "ABSTAIN": "the run has ended and the evidence did not reach its line; no threshold is certified",
 }
 
@@ -116,19 +117,19 @@ def _check(run: Follower, body: View, trusted: tuple[str, ...], now: datetime) -
 
 
 def _sentence(run: Follower, body: View) -> str:
-    """The certificate's sentence; while registered rounds go on beyond the line, that."""
-    if body["status"] == "OPEN" and run.reached is not None:
-        return (
-            f"The evidence has reached its line in round {run.reached}; the registered rounds go on before anything is"
-            " claimed."
-        )
-    return str(body["statement"])
+    """The certificate's sentence; between the line and the end of the run, that."""
+    if body["status"] != "OPEN" or run.reached is None:
+        return str(body["statement"])
+    next_comes = "the registered rounds go on before anything is claimed" if run.beyond else "the run is about to end"
+    return f"The evidence has reached its line in round {run.reached}; {next_comes}."
 
 
 def _meaning(run: Follower, body: View, check: View) -> str:
     if check["expired"]:
         return f"expired on {body['expires']}; the sentence no longer stands"
-    return MEANING["REACHED" if body["status"] == "OPEN" and run.reached is not None else body["status"]]
+    if body["status"] == "OPEN" and run.reached is not None:
+        return MEANING["BEYOND" if run.beyond else "REACHED"]
+    return MEANING[body["status"]]
 
 
 def _evidence(run: Follower, body: View) -> View:
