@@ -1,12 +1,15 @@
 """The command line as a user meets it: results on stdout, log on stderr, exit status 0, 1 or 2, nothing half-written.
 
-Mutants killed: an error with status 1, a traceback, a partial run folder after a refused table, log lines on stdout.
+Mutants killed: an error with status 1, a traceback, a partial run folder after a refused table, log lines on stdout, a
+check that writes, a next command that fails, a closed pipe that ends as an abstention.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -87,8 +90,10 @@ def test_register_forecast_certify(fedsrc: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "dev.csv.ledger").exists()
     made = fedsrc("register", "dev.csv", "--target", "0.2", "--epsilon", "2", "-o", "r.toml")
     assert made.code == 0, made.err
-    assert "Next: fedsrc forecast r.toml" in made.out
-    assert fedsrc("register", "dev.csv", "--target", "0.2", "--epsilon", "2", "-o", "r.toml").code == 2
+    assert "Next: fedsrc forecast r.toml --records dev.csv\n" in made.out
+    again = fedsrc("register", "dev.csv", "--target", "0.2", "--epsilon", "2", "-o", "r.toml")
+    assert again.code == 2
+    assert "choose another -o, or delete the file if no site was asked under it" in again.err
     told = fedsrc("forecast", "r.toml", "--records", "dev.csv", "--epsilons", "inf,2", "--format", "json")
     assert told.code == 0, told.err
     rows = told.json["forecasts"]
@@ -107,11 +112,153 @@ def test_register_forecast_certify(fedsrc: Any, tmp_path: Path) -> None:
     assert "--target is fixed by the registration" in mixed.err
 
 
+def rows_of(path: Path, names: tuple[str, ...], rows: list[list[object]]) -> Path:
+    path.write_text("\n".join(",".join(map(str, row)) for row in [names, *rows]) + "\n")
+    return path
+
+
+def own_columns(path: Path, sources: int = 600, *, wrong_way: bool = False) -> Path:
+    """Answers under names of one's own: two to each question, a question at one of three clinics."""
+    rng = np.random.default_rng(5)
+    rows: list[list[object]] = []
+    for i in range(sources):
+        for _ in range(2):
+            bad = rng.random() < 0.4
+            score = np.clip((0.25 if bad else 0.75) + 0.15 * rng.standard_normal(), 0, 1)
+            rows.append([len(rows), f"q{i}", "ABC"[i % 3], f"{score:.4f}", int(bad != wrong_way)])
+    return rows_of(path, ("answer_no", "question_id", "clinic", "grounding score", "verdict"), rows)
+
+
+AIMS = ["--target", "0.2", "--epsilon", "4"]
+OWN = ["--score-column", "grounding score", "--loss-column", "verdict"]
+WHOLE = [*OWN, "--source-column", "question_id", "--site-column", "clinic", "--id-column", "answer_no"]
+
+
+def test_what_is_used_is_said_and_a_source_under_another_name_is_not_passed_over(fedsrc: Any, tmp_path: Path) -> None:
+    own_columns(tmp_path / "t.csv")
+    message = "--source-column question_id --unit source makes it the unit; --unit record asserts"
+    refused(fedsrc, tmp_path, message, "certify", "t.csv", *AIMS, *OWN, "-o", "run")
+    misspelt = [*OWN, "--unit", "source", "--source-column", "question"]
+    refused(fedsrc, tmp_path, "no column 'question' (--source-column)", "certify", "t.csv", *AIMS, *misspelt)
+    done = fedsrc("certify", "t.csv", *AIMS, *WHOLE, "--unit", "source", "-o", "run", "--format", "json")
+    assert (done.code, [site["name"] for site in done.json["sites"]]) == (0, ["A", "B", "C"])
+    columns = "score=grounding score, loss=verdict, site=clinic, source=question_id, id=answer_no"
+    assert f"Uses {columns}; every source is one unit, with all its answers; 3 sites." in done.err
+    assert "--weights A=SHARE,B=SHARE,C=SHARE" in done.err
+    recut = fedsrc("certify", "t.csv", *AIMS, *OWN, "--unit", "record", "-o", "run-2")
+    assert recut.code == 2
+    assert "the first cut stands: run again with the same columns" in recut.err
+
+
+def test_a_check_spends_and_writes_nothing(fedsrc: Any, tmp_path: Path) -> None:
+    own_columns(tmp_path / "t.csv")
+    done = fedsrc("certify", "t.csv", *AIMS, *OWN, "--unit", "record", "--check", "-o", "run")
+    assert done.code == 0, done.err
+    assert "one site, 'local'. Not used: answer_no, question_id, clinic" in done.err
+    assert "1,200 rows; 960 records would calibrate (local 960)" in done.out
+    told = fedsrc("certify", "t.csv", *AIMS, *WHOLE, "--unit", "source", "--check", "--format", "json").json
+    assert told["calibrating"].keys() == {"A", "B", "C"}
+    assert sum(told["calibrating"].values()) == 480
+    assert (told["rows"], told["unit"], told["unused"]) == (1200, "source", [])
+    assert {path.name for path in tmp_path.iterdir()} == {"t.csv"}
+    assert fedsrc("certify", "t.csv", *AIMS, *WHOLE, "--unit", "source", "-o", "run").code == 0
+
+
+def test_a_check_refuses_what_a_run_refuses(fedsrc: Any, tmp_path: Path) -> None:
+    write_table(tmp_path / "dev.csv", 300, seed=1)
+    assert fedsrc("register", "dev.csv", *AIMS, "--sites", "north", "-o", "r.toml").code == 0
+    write_table(tmp_path / "t.csv", 300)
+    registered = ["certify", "t.csv", "--registration", "r.toml", "-o", "run"]
+    refused(fedsrc, tmp_path, "site 'south' of the table is not in the registration", *registered, "--check")
+
+
+def test_labels_the_wrong_way_round_are_asked_about_before_anything_is_spent(fedsrc: Any, tmp_path: Path) -> None:
+    """Scores and labels are fixed by a seed: this cannot fail by chance."""
+    shares = []
+    for wrong_way in (False, True):
+        own_columns(tmp_path / "t.csv", wrong_way=wrong_way)
+        done = fedsrc("certify", "t.csv", *AIMS, *WHOLE, "--unit", "source", "--check")
+        shares += re.findall(r"Of the development answers, (\S+)% count as unsupported", done.err)
+        assert ("is the loss the right way round" in done.err) is wrong_way
+    assert sum(map(float, shares)) == pytest.approx(100)
+    assert float(shares[0]) == pytest.approx(40, abs=7)
+
+
+def test_the_next_command_can_be_run_as_printed(fedsrc: Any, tmp_path: Path) -> None:
+    path = own_columns(tmp_path / "my dev.csv", 100)
+    path.write_text(path.read_text() + "9999,q9999,A,,1\n")
+    aims = [*AIMS, "--missing", "keep", "--unit", "source", "-o", "my own.toml"]
+    made = fedsrc("register", path.name, *aims, *WHOLE)
+    assert made.code == 0, made.err
+    line = made.out.splitlines()[-1].removeprefix("Next: fedsrc ")
+    done = fedsrc(*shlex.split(line), "--epsilons", "inf")
+    assert done.code == 0, done.err
+    assert "target 0.2 at epsilon inf" in done.out
+    grid = fedsrc("register", "--grid", "--sites", "a,b", *AIMS, "-o", "g.toml")
+    told = fedsrc(*shlex.split(grid.out.splitlines()[-1].removeprefix("Next: fedsrc ")), "--epsilons", "inf")
+    assert told.code == 0, told.err
+
+
+def test_a_grid_speaks_of_no_label(fedsrc: Any, tmp_path: Path) -> None:
+    """A table that chose no thresholds may calibrate later, so nothing that was seen of it is told."""
+    write_table(tmp_path / "dev.csv", 300, seed=1)
+    for grid, told in (([], True), (["--grid"], False)):
+        made = fedsrc("register", "dev.csv", *AIMS, *grid, "-o", f"{told}.toml")
+        assert made.code == 0
+        assert ("count as unsupported" in made.err) is told
+
+
+@pytest.mark.parametrize(("rows", "words"), [(49, "too few for thresholds"), (60, "Thresholds from 12 records are")])
+def test_few_development_records(fedsrc: Any, tmp_path: Path, rows: int, words: str) -> None:
+    write_table(tmp_path / "t.csv", rows)
+    done = fedsrc("certify", "t.csv", *AIMS, "--check")
+    assert done.code == (2 if rows < 50 else 0)
+    assert words in done.err
+    assert fedsrc("certify", "t.csv", *AIMS, "--check", "--grid").code == 0
+
+
+def test_one_record_is_not_some_records(fedsrc: Any, tmp_path: Path) -> None:
+    write_table(tmp_path / "t.csv", 6)
+    done = fedsrc("certify", "t.csv", *AIMS, "--check", "--grid")
+    assert "1 record (20%) is set apart to choose thresholds; it does not calibrate" in done.err
+
+
+def test_a_reader_who_leaves_changes_no_exit_status(fedsrc: Any, tmp_path: Path) -> None:
+    """Also one who leaves before the first line: the run goes on, and its result counts."""
+    write_table(tmp_path / "t.csv")
+    command = [sys.executable, "-m", "fedsrc.cli", "certify", "t.csv", *AIMS, "-o", "run"]
+    env = {**os.environ, "HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    for streams in ({"stdout": -1}, {"stderr": -1}, {"stdout": -1, "stderr": -2}):
+        gone, end = os.pipe()
+        os.close(gone)
+        given = {name: end if which == -1 else subprocess.STDOUT for name, which in streams.items()}
+        done = subprocess.run(command, cwd=tmp_path, env=env, check=False, **given)  # type: ignore[call-overload]
+        os.close(end)
+        assert done.returncode == 0
+    (tmp_path / "run" / "certificate.json").unlink()
+    assert fedsrc("certify", "t.csv", *AIMS, "-o", "run").code == 0
+
+
+def test_keys_shows_the_key_that_is_used_without_a_name(fedsrc: Any, tmp_path: Path) -> None:
+    none = fedsrc("keys")
+    assert none.code == 2
+    assert f"{tmp_path / 'config' / 'fedsrc' / 'server.key'}: there is no key yet" in none.err
+    write_table(tmp_path / "t.csv")
+    assert fedsrc("certify", "t.csv", *AIMS, "-o", "run").code == 0
+    shown = fedsrc("keys")
+    assert shown.out.strip() == json.loads((tmp_path / "run" / "certificate.json").read_text())["key"]
+    assert str(tmp_path / "config" / "fedsrc" / "server.key") in shown.err
+    assert fedsrc("keys", "--format", "json").json["public"] == shown.out.strip()
+    assert fedsrc("verify", "run", "--trust", shown.out.strip()).code == 0
+    assert fedsrc("keys", "a.key", "--trial", "trial").code == 2
+
+
 def test_demo_in_one_command(fedsrc: Any, tmp_path: Path) -> None:
     done = fedsrc("demo")
     assert done.code == 0, done.err
-    for part in ("Status: CERTIFIED", "Privacy: every record", "Next: fedsrc verify fedsrc-demo/run"):
+    for part in ("Status: CERTIFIED", "Privacy: every record"):
         assert part in done.out
+    assert done.out.splitlines()[-1] == "Check it: fedsrc verify fedsrc-demo/run"
     assert "length alone separates" in done.err
     assert fedsrc("verify", "fedsrc-demo/run").code == 0
     assert fedsrc("demo").code == 0  # again: the same certificate

@@ -35,6 +35,7 @@ LAYERS = [
     ["__init__"],
     ["cli_common"],
     ["cli_run"],
+    ["cli_table"],
     [
         "cli_answers",
         "cli_audit",

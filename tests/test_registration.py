@@ -8,15 +8,30 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsrc.canonical import canonical_bytes, digest
 from fedsrc.errors import FedsrcError
-from fedsrc.register import Choices, development_part, grid_thresholds, quantile_thresholds, register
+from fedsrc.records import MISSING_SCORE, Floats, read_records
+from fedsrc.register import (
+    FEWEST,
+    Choices,
+    Labels,
+    development_labels,
+    development_part,
+    grid_thresholds,
+    in_few_digits,
+    quantile_thresholds,
+    register,
+    round_grid,
+)
 from fedsrc.registration import Betting, Registration, Stitched
 from tests.helpers import changed, registration, table
 
@@ -156,6 +171,114 @@ def test_thresholds() -> None:
     shares = [(records.score >= v).mean() for v in values]
     assert shares == pytest.approx([1 - j / 21 for j in range(1, 21)], abs=2e-3)
     assert len(quantile_thresholds(records.score.round(1), 20)) < 20  # ties are merged
+
+
+SCORES = {
+    "fine": np.random.default_rng(0).random(1000),
+    "rounded": np.random.default_rng(1).random(1000).round(3),
+    "in a corner": 1 - 1e-9 * np.random.default_rng(2).random(500),
+    "few": np.random.default_rng(3).random(12),
+    "two values": np.repeat([0.125, 0.9], 50),
+    "the ends": np.repeat([0.0, 1.0], 50),
+    "single precision": np.random.default_rng(4).random(1000).astype(np.float32).astype(np.float64),
+}
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_thresholds_in_few_digits_accept_the_same_scores(name: str) -> None:
+    scores = SCORES[name]
+    values = quantile_thresholds(scores, 20)
+    short = in_few_digits(values, scores)
+    assert list(short) == sorted(set(short))
+    accepted = [{float((scores >= x).sum()) for x in each} for each in (values, short)]
+    assert accepted[0] == accepted[1]
+    for x in short:
+        decimals = max(0, -Decimal(repr(x)).as_tuple().exponent)  # type: ignore[operator]
+        coarser = [k / 10 ** (decimals - 1) for k in range(10 ** (decimals - 1) + 1)] if 1 < decimals < 5 else []
+        assert not any((scores >= y).sum() == (scores >= x).sum() and y > scores.min() for y in coarser)
+    assert max(len(repr(x)) for x in short) <= {"in a corner": 16, "single precision": 8}.get(name, 6)
+
+
+def test_a_registered_threshold_is_short_and_the_same_in_the_file() -> None:
+    values = registration(table(1000)).thresholds.values
+    assert max(len(repr(x)) for x in values) <= 7
+    grid = registration(table(1000), grid=True).thresholds.values
+    assert grid[9] == 0.4762
+    assert round_grid(9_999)[:2] == (0.0001, 0.0002)
+    assert len(set(round_grid(10_000))) == 10_000
+    made = registration(table(1000))
+    assert Registration.from_toml(made.to_toml()).thresholds.values == values
+
+
+def test_rows_without_a_score_choose_no_threshold() -> None:
+    records = table(1000)
+    half = replace(records, score=np.where(np.arange(1000) % 2 == 0, records.score, MISSING_SCORE))
+    scored = records.score[::2]
+    values = register(Choices(0.2, 4.0), half, development_part(half, "record", 1.0)).thresholds.values
+    assert (scored >= values[0]).mean() == pytest.approx(20 / 21, abs=3e-3)
+    nothing = replace(records, score=np.full(1000, MISSING_SCORE))
+    with pytest.raises(FedsrcError, match="with 0 scores are too few"):
+        register(Choices(0.2, 4.0), nothing, development_part(nothing, "record", 1.0))
+
+
+def test_too_few_development_units_choose_no_threshold() -> None:
+    for count, enough in ((FEWEST - 1, False), (FEWEST, True)):
+        records = table(count)
+        whole = development_part(records, "record", 1.0)
+        if enough:
+            assert register(Choices(0.2, 4.0), records, whole)
+        else:
+            with pytest.raises(FedsrcError, match="too few for thresholds"):
+                register(Choices(0.2, 4.0), records, whole)
+        assert register(Choices(0.2, 4.0, grid=True), records, whole)
+
+
+def labels(score: Floats, loss: Floats) -> Labels:
+    records = replace(table(score.size), score=score, loss=loss)
+    return development_labels(records, development_part(records, "record", 1.0), "record")
+
+
+def test_labels_that_run_the_wrong_way() -> None:
+    """Mutants killed: the sign, ranks of one side only, a limit of 2 standard errors, halves swapped.
+
+    Seeds are fixed. With scores that say nothing, 400 tables alarm never; one would with probability 400 * 3.2e-5, and
+    at a limit of 2 about nine of them do.
+    """
+    records = table(1000)
+    good, bad = labels(records.score, records.loss), labels(records.score, 1 - records.loss)
+    assert not good.wrong_way
+    assert bad.wrong_way
+    assert good.unsupported == pytest.approx(records.loss.mean())
+    assert bad.upper > 0.8 > 0.4 > bad.lower
+    assert good.upper < 0.2 < 0.6 < good.lower
+    rng = np.random.default_rng(0)
+    for _ in range(400):
+        count = int(rng.integers(10, 500))
+        score, loss = rng.random(count).round(2), (rng.random(count) < rng.random()).astype(np.float64)
+        assert not labels(score, loss).wrong_way
+    for same in (np.full(50, 0.5), np.linspace(0, 1, 50)):
+        assert not labels(same, np.ones(50)).wrong_way
+    graded = np.linspace(0, 1, 50)
+    assert labels(graded, graded).wrong_way
+    assert not labels(graded, graded[::-1]).wrong_way
+    few = np.linspace(0, 1, 15)
+    assert not labels(few, few).wrong_way  # too few to tell
+
+
+def test_rows_without_a_score_have_no_rank() -> None:
+    score, loss = np.linspace(0, 1, 200), (np.linspace(0, 1, 200) < 0.5).astype(np.float64)
+    gone = np.concatenate([score, np.full(800, MISSING_SCORE)])
+    assert not labels(gone, np.concatenate([loss, np.zeros(800)])).wrong_way
+
+
+def test_answers_of_one_source_are_not_counted_as_many(tmp_path: Path) -> None:
+    """Ten answers to each of 16 questions: 160 rows would be plain, 16 questions are not."""
+    lines = [f"q{i},{i / 16},{int(i >= 8)}" for i in range(16) for _ in range(10)]
+    (tmp_path / "t.csv").write_text("\n".join(["source,score,loss", *lines]) + "\n")
+    records = read_records(tmp_path / "t.csv")
+    as_records = development_labels(records, development_part(records, "record", 1.0), "record")
+    as_sources = development_labels(records, development_part(records, "source", 1.0), "source")
+    assert (as_records.wrong_way, as_sources.wrong_way) == (True, False)
 
 
 def test_development_parts() -> None:

@@ -5,7 +5,6 @@ stdout is data, stderr is log. Exit status 0 certified (or done), 1 abstained or
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import sys
@@ -29,7 +28,7 @@ from fedsrc.certificate import Body, verify
 from fedsrc.cli_answers import answers_command
 from fedsrc.cli_audit import audit_command
 from fedsrc.cli_choose import choose_command
-from fedsrc.cli_common import FORMAT, FilePath, FolderPath, named, say
+from fedsrc.cli_common import FORMAT, FilePath, FolderPath, Unbroken, named, say
 from fedsrc.cli_fit import fit_command
 from fedsrc.cli_gate import gate_command
 from fedsrc.cli_live import demo_live, server_command, show_trial, site_command
@@ -37,6 +36,7 @@ from fedsrc.cli_monitor import monitor_command
 from fedsrc.cli_reproduce import reproduce_command
 from fedsrc.cli_run import FRESH, LEDGER, TABLE_OPTIONS, emit, finish, ledger_of, options, read_table, table_at
 from fedsrc.cli_score import score_command
+from fedsrc.cli_table import command, development_words, listed, mixture_words, table_options, uses
 from fedsrc.cli_view import view_command
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import Collected, answer_file, collect, start
@@ -48,10 +48,12 @@ from fedsrc.forecast import forecasts, from_declared, from_development
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow, describe_registration, status_words
 from fedsrc.records import Records, check_unit, read_records
-from fedsrc.register import Choices, development_part, register, register_grid
-from fedsrc.registration import Registration
+from fedsrc.register import Choices, development_labels, development_part, register, register_grid
+from fedsrc.registration import Development, Registration
 from fedsrc.replay import Replay
-from fedsrc.site import note_development
+from fedsrc.report.plain import count
+from fedsrc.site import calibrating, note_development
+from fedsrc.stream import Table
 
 DEVELOPMENT_SHARE = 0.2
 
@@ -191,7 +193,9 @@ CHOICES = [
     click.option("--site-keys", type=PerSiteText(), help="Public keys of the sites: releases must be signed."),
     click.option("--capacities", type=PerSiteCount(), help="Most units each site will give."),
 ]
-KEY = click.option("--key", type=FilePath, help="Signing key (PEM), made on first use.")
+KEY = click.option(
+    "--key", type=FilePath, help="Signing key (PEM), made on first use  [default: the one that `fedsrc keys` shows]"
+)
 
 
 @click.group(context_settings={"auto_envvar_prefix": "FEDSRC", "help_option_names": ["-h", "--help"]})
@@ -213,14 +217,11 @@ def demo(folder: Path, live: bool, output: str, key: Path | None) -> None:
     demo_data.write_table(table)
     say(demo_data.ABOUT)
     records = read_records(table)
-    registration = new_registration(
-        records,
-        {"target_risk": 0.2, "epsilon": 4.0, "batch": 100, "weights": dict.fromkeys(records.site_names, 0.2)},
-        table,
-    )
+    weights = dict.fromkeys(records.site_names, 0.2)
+    registration = new_registration(records, Choices(0.2, 4.0, batch=100, weights=weights))
     body = certified(registration, records, folder / "run", ledger_of(table), key)
     verify(folder / "run")
-    finish(body, folder / "run", output, next_command=f"fedsrc verify {folder / 'run'}")
+    finish(body, folder / "run", output)
 
 
 @cli.command("register")
@@ -240,7 +241,7 @@ def register_command(
     """
     names = tuple(name.strip() for name in sites.split(",")) if sites else None
     if target.exists():
-        hint = "a registration is never changed; choose another -o"
+        hint = "a registration is never changed: choose another -o, or delete the file if no site was asked under it"
         raise FedsrcError("exists already", where=str(target), hint=hint)
     if records is None:
         registration = register_grid(choices_of(settings, None, target), names)
@@ -251,11 +252,15 @@ def register_command(
         if registration.development is not None:
             with closing(Ledger(ledger or ledger_of(records))) as book:
                 note_development(table, book)
+            say_development(table, registration.development, picked)
+    for line in mixture_words(registration):
+        say(line)
     write_whole(target, registration.to_toml().encode())
-    show_registration(registration, target, records, output)
+    known = ["--records", records, *table_options(settings)] if records else ["--acceptance", 0.4, "--risk", 0.1]
+    show_registration(registration, target, command("fedsrc", "forecast", target, *known), output)
 
 
-def show_registration(registration: Registration, target: Path, records: Path | None, output: str) -> None:
+def show_registration(registration: Registration, target: Path, next_command: str, output: str) -> None:
     """What was registered, and what to do next."""
     if output == "json":
         emit({"registration": registration.digest, "file": str(target), "thresholds": registration.thresholds.values})
@@ -266,8 +271,7 @@ def show_registration(registration: Registration, target: Path, records: Path | 
         click.echo(
             "  Thresholds are published quantiles of these records, which privacy does not protect (--grid avoids it)."
         )
-    source = f"--records {records}" if records else "--acceptance 0.4 --risk 0.1"
-    click.echo(f"Next: fedsrc forecast {target} {source}")
+    click.echo(f"Next: {next_command}")
 
 
 @cli.command("forecast")
@@ -321,6 +325,7 @@ def forecast_command(
 @LEDGER
 @click.option("--use-all", is_flag=True, help="Use every unit before deciding (policy final).")
 @click.option("--in-order", is_flag=True, help="The table is a stream: use units in its order, not shuffled.")
+@click.option("--check", is_flag=True, help="Read the table, say what would be used, and spend nothing.")
 @FRESH
 @click.option("--sign-with", type=PerSiteText(), help="Private key files of sites whose keys are registered.")
 @options(CHOICES)
@@ -334,6 +339,7 @@ def certify(
     ledger: Path | None,
     use_all: bool,
     in_order: bool,
+    check: bool,
     fresh: bool,
     sign_with: dict[str, str] | None,
     output: str,
@@ -341,7 +347,8 @@ def certify(
     **settings: Any,
 ) -> None:
     """From a labelled table to a signed certificate (or an honest abstention)."""
-    table = read_table(records, settings)
+    source = table_at(records, settings)
+    table = source.whole()
     if use_all:
         settings["policy"] = "final"
     if registration is not None:
@@ -350,12 +357,32 @@ def certify(
             name = "--use-all" if use_all else given[0]
             raise FedsrcError(f"{name} is fixed by the registration", hint="leave it out, or register anew")
         registered = Registration.read(registration)
+        say(uses(source, registered.privacy.unit, table.site_names))
     else:
-        registered = new_registration(table, settings, records)
+        picked = choices_of(settings, table, records)
+        say(uses(source, picked.unit, table.site_names))
+        registered = new_registration(table, picked)
+    if check:
+        show_check(source, table, registered, output)
+        return
     site_keys = {name: keys.load(Path(path)) for name, path in (sign_with or {}).items()}
     place = ledger or ledger_of(records)
     body = certified(registered, table, folder, place, key, in_order=in_order, fresh=fresh, site_keys=site_keys)
-    finish(body, folder, output, next_command=f"fedsrc verify {folder}")
+    finish(body, folder, output)
+
+
+def show_check(source: Table, table: Records, registration: Registration, output: str) -> None:
+    """What a run would use of a table."""
+    units = {name: len(each) for name, each in calibrating(registration, table).items()}
+    used, unused = source.columns.used(source.present), source.columns.unused(source.present)
+    unit, total = registration.privacy.unit, sum(units.values())
+    if output == "json":
+        account = {"rows": len(table), "unit": unit, "calibrating": units}
+        emit({"status": "CHECKED", "columns": used, "unused": unused, **account})
+        return
+    sites = listed([f"{name} {number:,}" for name, number in units.items()])
+    click.echo(f"{source.path}: {count(len(table), 'row')}; {count(total, unit)} would calibrate ({sites}).")
+    click.echo("Nothing was spent and nothing was written. Run it without --check to certify.")
 
 
 @cli.command("verify")
@@ -374,7 +401,7 @@ def verify_command(folder: Path, trust: tuple[str, ...], registration: str | Non
     note("Verified: the certificate follows from registration and transcript, and its signature fits.")
     if not found.trusted:
         note("Its key was not compared with one you trust; pass --trust KEY to do so.")
-    finish(found.body, folder, output, next_command=None)
+    finish(found.body, folder, output)
 
 
 @cli.command("status")
@@ -397,19 +424,25 @@ def status_command(folder: Path, output: str) -> None:
 @click.option("--host", "hosts", multiple=True, help="A name or address of the server, for the trial's certificate.")
 @FORMAT
 def keys_command(file: Path | None, trial: Path | None, sites: str | None, hosts: tuple[str, ...], output: str) -> None:
-    """Make a signing key in FILE if there is none, and show its public part."""
-    if (file is None) == (trial is None):
+    """Make a signing key in FILE if there is none, and show its public part. Without FILE: of the key that commands
+    sign with unless told otherwise."""
+    if file is not None and trial is not None:
         raise FedsrcError("give either FILE, or --trial FOLDER with --sites")
     if trial is not None:
         names = tuple(name.strip() for name in (sites or "").split(","))
         show_trial(trial, make_trial(trial, names, hosts), output)
         return
-    assert file is not None
-    public = keys.public_hex(keys.load_or_make(file))
+    place = server_key(file)
+    if file is None and not place.exists():
+        hint = f"`fedsrc certify` makes it on first use, and so does {command('fedsrc', 'keys', place)}"
+        raise FedsrcError("there is no key yet", where=str(place), hint=hint)
+    public = keys.public_hex(keys.load_or_make(place))
     if output == "json":
-        emit({"file": str(file), "public": public})
-    else:
-        click.echo(public)
+        emit({"file": str(place), "public": public})
+        return
+    if file is None:
+        say(f"{place} (private; keep it), its public part:")
+    click.echo(public)
 
 
 @cli.command("allow")
@@ -501,7 +534,7 @@ def report_collected(done: Collected, folder: Path, output: str, key: Path | Non
     for line in done.news:
         say(line)
     if done.body is not None:
-        finish(done.body, folder, output, next_command=f"fedsrc verify {folder}")
+        finish(done.body, folder, output)
     lines = [f"  {path}  ({whom})" for path, whom in done.asked.items()]
     if done.too_late and not done.taken_in:
         say("\n".join(["Requests that wait for a release:", *lines]))
@@ -536,15 +569,29 @@ def certified(
         return certify_table(registration, table, folder, ledger, signer, watch=watch, **how)
 
 
-def new_registration(table: Records, settings: Mapping[str, Any], path: Path) -> Registration:
+def new_registration(table: Records, picked: Choices) -> Registration:
     """Register from a part of the table itself, and say so."""
-    picked = choices_of(settings, table, path)
     development = development_part(table, picked.unit, DEVELOPMENT_SHARE)
+    registration = register(picked, table, development)
+    one, apart = development.units == 1, count(development.units, picked.unit)
     say(
-        f"No registration given: {development.units:,} {picked.unit}s ({DEVELOPMENT_SHARE:.0%}) are set apart to choose"
-        " thresholds; they do not calibrate and privacy does not protect them."
+        f"No registration given: {apart} ({DEVELOPMENT_SHARE:.0%}) {'is' if one else 'are'} set apart to choose"
+        f" thresholds; {'it does' if one else 'they do'} not calibrate and privacy does not protect"
+        f" {'it' if one else 'them'}."
     )
-    return register(picked, table, development)
+    say_development(table, development, picked)
+    for line in mixture_words(registration):
+        say(line)
+    return registration
+
+
+def say_development(table: Records, development: Development, picked: Choices) -> None:
+    """What a development part, which is not protected, shows before anything is spent."""
+    wanted = 0 if picked.grid else picked.thresholds
+    for line in development_words(
+        development, picked.unit, development_labels(table, development, picked.unit), wanted
+    ):
+        say(line)
 
 
 def choices_of(settings: Mapping[str, Any], table: Records | None, path: Path) -> Choices:
@@ -610,6 +657,7 @@ cli.add_command(view_command)
 def main() -> None:
     """Entry point. Only 0 and 1 are results; whatever goes wrong is 2, or 130 when interrupted."""
     warnings.showwarning = _show_warning
+    sys.stdout, sys.stderr = Unbroken(sys.stdout), Unbroken(sys.stderr)
     try:
         sys.exit(cli(standalone_mode=False) or 0)
     except FedsrcError as error:
@@ -619,8 +667,6 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         say("interrupted; run the same command again to continue")
         sys.exit(130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception:
         traceback.print_exc()
         say("error: this is a fault in fedsrc, please report it; nothing it wrote is half-written")

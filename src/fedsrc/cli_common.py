@@ -1,9 +1,12 @@
-"""What every command shares: kinds of paths, the output format, the options of a local model, and a line of log."""
+"""What every command shares: kinds of paths, output and its streams, the options of a local model, a line of log."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from io import TextIOWrapper
 from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -23,6 +26,29 @@ BATCH_TOKENS = click.option(
     "--batch-tokens", type=click.IntRange(1), help="Tokens of one forward pass.  [default: by device]"
 )
 MODEL_CHOICES = ("revision", "device", "dtype", "batch_tokens")  # what open_model takes of them
+
+
+class Unbroken(TextIOWrapper):
+    """A stream whose reader may leave (`| head`): the rest is lost, and the command goes on to its own exit status."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream.buffer, stream.encoding, stream.errors, line_buffering=bool(stream.line_buffering))
+
+    def write(self, text: str, /) -> int:
+        try:
+            return super().write(text)
+        except BrokenPipeError:
+            self._go_quiet()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except BrokenPipeError:
+            self._go_quiet()
+
+    def _go_quiet(self) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
 
 
 def _jobs(value: int) -> int:

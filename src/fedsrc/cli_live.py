@@ -108,7 +108,7 @@ def server_command(registration: Path, folder: Path, key: Path, output: str, **g
     if finished(registered, folder, signer) is None:
         program("flower-superlink")
         supervise(plan, say)
-    finish(verify(folder).body, folder, output, next_command=f"fedsrc verify {folder}")
+    finish(verify(folder).body, folder, output)
 
 
 def server_plan(registration: Registration, folder: Path, key: Path, given: dict[str, Any]) -> ServerPlan:
@@ -155,7 +155,7 @@ def demo_live(folder: Path, output: str) -> NoReturn:
         say("Played again by files on the same releases: transcript and certificate are the same, byte for byte.")
     elif body["absent"] + body["refused"] == 0:
         raise FedsrcError("the run by files differs from the live one", where=str(folder))
-    finish(body, parties.run, output, next_command=f"fedsrc verify {parties.run}")
+    finish(body, parties.run, output)
 
 
 def named_file(text: str) -> tuple[str, Path]:

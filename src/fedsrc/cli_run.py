@@ -80,7 +80,7 @@ def read_table(path: Path, settings: Mapping[str, Any]) -> Records:
     return table_at(path, settings).whole()
 
 
-def finish(body: Body, folder: Path, output: str, next_command: str | None) -> NoReturn:
+def finish(body: Body, folder: Path, output: str) -> NoReturn:
     """Print the result and leave with its exit status."""
     if body.get("kind") == "monitor":
         show_monitor(state_of(body), output)
@@ -92,8 +92,6 @@ def finish(body: Body, folder: Path, output: str, next_command: str | None) -> N
     else:
         notes = (f"To certify, at the rates seen: {outlook.sentence()}",) if outlook else ()
         click.echo(_card(body, folder, notes))
-        if next_command:
-            click.echo(f"\nNext: {next_command}")
     sys.exit(0 if body["status"] == "CERTIFIED" else 1)
 
 

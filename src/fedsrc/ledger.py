@@ -47,6 +47,10 @@ FROM intake LEFT JOIN spend ON spend.intake = intake.number WHERE site = ? GROUP
 """
 IN_ORDER = "in order"
 DEVELOPMENT = "development records"
+FIRST_CUT = (
+    "the first cut stands: run again with the same columns, unit and registration (or without one, as then),"
+    " or bring records that were not in this table"
+)
 VERSION = 1
 DELTA = 1e-6  # a site converts to epsilon at its own delta, whatever a registration says
 WAIT_SECONDS = 20  # for another process that holds the ledger
@@ -275,7 +279,7 @@ class Ledger:
             raise FedsrcError(
                 f"this table was taken in before as {intake.units} units ({intake.cut}), now as {units} ({cut})",
                 where=str(self.path),
-                hint="its units stay as they were first cut; use the same unit and development part",
+                hint=FIRST_CUT,
             )
         if in_order != (intake.seed == IN_ORDER):
             raise FedsrcError("this table was taken in before with another order", where=str(self.path))
@@ -292,7 +296,7 @@ class Ledger:
         raise FedsrcError(
             f"this table was taken in before, for site {row[0]!r}",
             where=str(self.path),
-            hint="a unit is released once in its life, under whatever name its site goes",
+            hint=FIRST_CUT,
         )
 
     def _chose_thresholds(self) -> FedsrcError:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import ROUND_FLOOR, Decimal
 from typing import Any, Literal
 
 import numpy as np
+import polars as pl
 from pydantic import ValidationError
 
 from fedsrc.errors import FedsrcError
@@ -16,6 +18,8 @@ from fedsrc.site import development_rows
 
 Preset = Literal["default", "paper"]
 GRADED_GRID = 100
+FEWEST = 10  # development units that may choose thresholds
+WRONG_WAY = 4.0  # standard errors: scores that say nothing get there in fewer than one table of 30,000
 
 
 @dataclass(frozen=True)
@@ -49,15 +53,48 @@ class Choices:
     claim: Mapping[str, str] | None = None
 
 
+@dataclass(frozen=True)
+class Labels:
+    """What the development part, which is not protected, shows of its labels: shares of unsupported answers."""
+
+    unsupported: float
+    upper: float
+    lower: float
+    wrong_way: bool
+
+
 def quantile_thresholds(scores: Floats, count: int) -> tuple[float, ...]:
     """The j/(count+1) quantiles of development scores; ties are merged."""
     levels = np.arange(1, count + 1) / (count + 1)
     return tuple(float(x) for x in np.unique(np.quantile(scores, levels)))
 
 
+def in_few_digits(thresholds: Sequence[float], scores: Floats) -> tuple[float, ...]:
+    """Thresholds that accept the very same of these scores, each written in as few decimals as that takes."""
+    known = np.unique(scores).tolist()
+    least = np.unique(np.searchsorted(known, thresholds)).tolist()  # known[i] is the least score accepted
+    return tuple(_between(known[i - 1], known[i]) if i else known[0] for i in least)
+
+
+def _between(low: float, high: float) -> float:
+    """The number in (low, high] with the fewest decimals; of these the largest."""
+    exact = Decimal(repr(high))
+    for decimals in range(18):
+        short = float(exact.quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_FLOOR))
+        if short > low:
+            return short
+    return high
+
+
 def grid_thresholds(count: int) -> tuple[float, ...]:
     """A public grid, evenly spaced inside (0, 1): depends on no record."""
     return tuple(j / (count + 1) for j in range(1, count + 1))
+
+
+def round_grid(count: int) -> tuple[float, ...]:
+    """The grid in so few decimals that people can read it: 4 up to 99 thresholds."""
+    decimals = len(str(count)) + 2
+    return tuple(round(x, decimals) for x in grid_thresholds(count))
 
 
 def development_part(records: Records, unit: Unit, share: float) -> Development:
@@ -77,9 +114,9 @@ def register(
 ) -> Registration:
     """A registration whose thresholds come from the development part of `records` (or from a public grid)."""
     rows = development_rows(records, development, choices.unit)
-    values = grid_thresholds(choices.thresholds)
+    values = round_grid(choices.thresholds)
     if not choices.grid:
-        values = quantile_thresholds(records.score[rows], choices.thresholds)
+        values = _development_thresholds(records.score[rows], development, choices)
     answers = choices.max_answers
     if choices.unit == "source" and answers is None:
         answers = min(most_answers(records, rows), 10)
@@ -89,13 +126,45 @@ def register(
     return _build(known, values, tuple(sites or records.site_names), None if unused else development)
 
 
+def development_labels(records: Records, development: Development, unit: Unit) -> Labels:
+    """How many development answers are unsupported, and whether they are plainly the ones with the higher scores.
+
+    The rank correlation of score and loss, in standard errors that count units, because answers of one source may
+    depend on each other. Rows without a score have no rank.
+    """
+    rows = development_rows(records, development, unit)
+    seen = rows & (records.score >= 0)
+    score, loss = records.score[seen], records.loss[seen]
+    halves = np.array_split(loss[np.argsort(score, kind="stable")], 2)
+    lower, upper = (float(half.mean()) if half.size else 0.0 for half in halves)
+    varied = score.size > 1 and np.ptp(score) > 0 and np.ptp(loss) > 0
+    rising = float(np.corrcoef(_ranks(score), _ranks(loss))[0, 1]) if varied else 0.0
+    wrong_way = rising * np.sqrt(development.units - 1) > WRONG_WAY
+    return Labels(float(records.loss[rows].mean()), upper, lower, bool(wrong_way))
+
+
+def _ranks(values: Floats) -> Floats:
+    return pl.Series(values).rank("average").to_numpy()
+
+
 def register_grid(choices: Choices, sites: Sequence[str] | None) -> Registration:
     """A registration on a public grid: no record is looked at."""
     if not choices.grid or not sites:
         raise FedsrcError("without development records, --grid and --sites are needed")
     if choices.unit == "source" and choices.max_answers is None:
         raise FedsrcError("without development records, sources need --max-answers")
-    return _build(choices, grid_thresholds(choices.thresholds), tuple(sites), None)
+    return _build(choices, round_grid(choices.thresholds), tuple(sites), None)
+
+
+def _development_thresholds(scores: Floats, development: Development, choices: Choices) -> tuple[float, ...]:
+    """Quantiles of the scores that are there, in few digits."""
+    scored = scores[scores >= 0]
+    if development.units < FEWEST or not scored.size:
+        raise FedsrcError(
+            f"{development.units} development {choices.unit}s with {scored.size} scores are too few for thresholds",
+            hint=f"bring more records ({FEWEST} are the fewest), or take evenly spaced thresholds: --grid",
+        )
+    return in_few_digits(quantile_thresholds(scored, choices.thresholds), scored)
 
 
 def _build(

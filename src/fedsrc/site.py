@@ -95,16 +95,8 @@ def open_sites(
 
     `fresh` asserts that no unit was in a table that the ledger knows, where ids cannot show it.
     """
-    unknown = sorted(set(records.site_names) - {site.name for site in registration.sites})
-    if unknown:
-        raise FedsrcError(f"site {unknown[0]!r} of the table is not in the registration")
-    settings = registration.privacy
-    check_unit(records, settings.unit if settings.unit == "source" or settings.independent else None, "the table")
-    keep = calibration_rows(registration, records)
-    names = [site.name for site in registration.sites if site.name in records.site_names]
     sites = []
-    for name in names:
-        units = units_of(records, name, settings.unit, max_answers=settings.max_answers, keep=keep)
+    for name, units in calibrating(registration, records).items():
         intake = ledger.take_in(
             name, records.digest, cut_words(registration), len(units), names_of(records, name),
             whole=len(records.site_names) == 1, in_order=in_order, fresh=fresh,
@@ -112,6 +104,20 @@ def open_sites(
         count = partial(_count, registration, units, intake.order())
         sites.append(Site(registration, name, ledger, intake, count, (keys or {}).get(name)))
     return sites
+
+
+def calibrating(registration: Registration, records: Records) -> dict[str, Units]:
+    """The units that would calibrate, at every registered site that has rows in the table. Nothing is taken in."""
+    unknown = sorted(set(records.site_names) - {site.name for site in registration.sites})
+    if unknown:
+        raise FedsrcError(f"site {unknown[0]!r} of the table is not in the registration")
+    settings = registration.privacy
+    check_unit(records, settings.unit if settings.unit == "source" or settings.independent else None, "the table")
+    keep = calibration_rows(registration, records)
+    names = [site.name for site in registration.sites if site.name in records.site_names]
+    return {
+        name: units_of(records, name, settings.unit, max_answers=settings.max_answers, keep=keep) for name in names
+    }
 
 
 def note_development(records: Records, ledger: Ledger) -> None:

@@ -1,0 +1,78 @@
+"""What a command says of a table before anything of it is spent: columns, development part, sites, the next step."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedsrc.cli_run import NAMES
+from fedsrc.records import LOCAL_SITE, Unit
+from fedsrc.register import Labels
+from fedsrc.registration import Development, Registration
+from fedsrc.report.plain import count, plain
+from fedsrc.stream import Table
+
+MOST = 12  # columns or sites that one line names
+
+
+def uses(table: Table, unit: Unit, sites: Sequence[str]) -> str:
+    """Which columns are used and for what, how records are counted, and which columns are not used."""
+    used, rest = table.columns.used(table.present), table.columns.unused(table.present)
+    named = [what if what == name else f"{what}={plain(name)}" for what, name in used.items()]
+    each = (
+        "every record counts as independent" if unit == "record" else "every source is one unit, with all its answers"
+    )
+    where = count(len(sites), "site") if "site" in used else f"one site, {LOCAL_SITE!r}"
+    line = f"Uses {', '.join(named)}; {each}; {where}."
+    if not rest:
+        return line
+    options = " or ".join(f"--{what}-column" for what in ("id", "source", "site") if what not in used)
+    return f"{line} Not used: {listed(rest)}{f' (if one is that, name it: {options})' if options else ''}."
+
+
+def development_words(development: Development, unit: Unit, labels: Labels, thresholds: int) -> list[str]:
+    """What the development part, which is not protected, shows: how many, how bad, and whether the wrong way round."""
+    lines = [f"Of the development answers, {labels.unsupported:.1%} count as unsupported."]
+    if development.units < thresholds:
+        lines.append(
+            f"Thresholds from {count(development.units, unit)} are rough; more records, or --grid, which takes evenly"
+            " spaced ones, may accept more."
+        )
+    if labels.wrong_way:
+        lines.append(
+            f"warning: more answers with high scores are unsupported ({labels.upper:.0%} in the upper half) than with"
+            f" low ones ({labels.lower:.0%}): is the loss the right way round (1 = unsupported), and the score"
+            " (higher = better supported)?"
+        )
+    return lines
+
+
+def mixture_words(registration: Registration) -> list[str]:
+    """Several sites without declared weights: what the claim is then about."""
+    if registration.weights is not None or len(registration.sites) == 1:
+        return []
+    names = [site.name for site in registration.sites]
+    shares = ",".join(f"{plain(name)}=SHARE" for name in names[:MOST]) + (",..." if len(names) > MOST else "")
+    return [
+        f"No --weights: the claim is about these {len(names)} sites mixed as they calibrate, about equally; declare"
+        f" another mixture with --weights {shares}"
+    ]
+
+
+def table_options(settings: Mapping[str, Any]) -> list[str]:
+    """The options under which a table was read, to read it so again."""
+    columns = [(f"--{name}-column", settings[f"{name}_column"]) for name in NAMES]
+    missing = ["--missing", settings["missing"]] if settings["missing"] != "refuse" else []
+    return [part for option, name in columns if name is not None for part in (option, name)] + missing
+
+
+def command(*parts: object) -> str:
+    """A command line as a shell takes it."""
+    return shlex.join(str(part) for part in parts)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a row, the first few of them."""
+    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+    return ", ".join(map(plain, names[:MOST])) + more
