@@ -13,7 +13,7 @@ def main(table: Path) -> None:
     records = read_records(table)
     registration = register(Choices(target_risk=0.2, epsilon=4.0), records, development_part(records, "record", 1))
     sites = from_development(registration, records)
-    for found in forecasts(registration, sites, targets=(0.1, 0.2), epsilons=(float("inf"), 4.0)):
+    for found in forecasts(registration, sites, targets=(0.1, 0.2), epsilons=(float("inf"), 4.0), sampled=True):
         print(found.sentence())
 
 

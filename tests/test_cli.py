@@ -81,7 +81,34 @@ def test_abstention_is_status_1_and_says_what_it_would_have_taken(fedsrc: Any, t
     assert done.code == 1
     assert "Status: ABSTAIN" in done.out
     assert "To certify, at the rates seen: target 0.05 at epsilon 1:" in done.out
+    assert ("too few units to tell" in done.out) is ("Development records carry no noise" in done.out)
     assert fedsrc("verify", "run").code == 1
+
+
+def test_few_records_are_not_called_out_of_reach(fedsrc: Any, tmp_path: Path) -> None:
+    """Without noise, so that the same records say the same always: six unsupported of 60 leave target 0.02 open."""
+    rows: list[list[object]] = [[int(i % 10 == 9), f"{0.9 - i / 1000}"] for i in range(60)]
+    rows_of(tmp_path / "t.csv", ("loss", "score"), rows)
+    done = fedsrc("certify", "t.csv", "--target", "0.02", "--epsilon", "inf", "-o", "run")
+    assert done.code == 1
+    assert "target 0.02 at epsilon inf: too few units to tell" in done.out
+    assert "out of reach" not in done.out
+    line = next(line for line in done.out.splitlines() if line.startswith("Development records"))
+    told = fedsrc(*shlex.split(line.partition(": fedsrc ")[2]), "--epsilons", "inf")
+    assert told.code == 0, told.err
+    assert "target 0.02 at epsilon inf" in told.out
+
+
+def test_what_cannot_be_reached_is_called_so(fedsrc: Any, tmp_path: Path) -> None:
+    """Half of the answers are unsupported whatever their score."""
+    rows: list[list[object]] = [[i % 2, f"{i / 2000:.4f}"] for i in range(2000)]
+    rows_of(tmp_path / "t.csv", ("loss", "score"), rows)
+    done = fedsrc("certify", "t.csv", "--target", "0.1", "--epsilon", "inf", "-o", "run")
+    assert done.code == 1
+    assert "target 0.1 at epsilon inf: out of reach" in done.out
+    assert "Development records carry" not in done.out
+    told = fedsrc("forecast", "run/registration.toml", "--records", "t.csv", "--epsilons", "4")
+    assert "target 0.1 at epsilon 4: out of reach" in told.out
 
 
 def test_register_forecast_certify(fedsrc: Any, tmp_path: Path) -> None:

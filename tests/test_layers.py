@@ -30,6 +30,7 @@ LAYERS = [
     ["scores"],
     ["demo"],
     ["audit"],
+    ["reach"],
     ["forecast", "studies"],
     ["report"],
     ["__init__"],

@@ -249,6 +249,7 @@ def test_what_is_missing_is_estimated(certified: Path, abstained: Path, tmp_path
         ({"records": 90, "records_90": None}, 0, "about as many as needed are there"),
         ({"records": None, "records_90": None}, None, "more than 9,000 records"),
         ({"records": None, "limit": math.inf}, None, "out of reach"),
+        ({"records": None, "limit": math.inf, "too_few": True}, None, "records so far are too few to tell"),
     ):
         outlook = build_view(follower, outlook=replace(told, **change))["outlook"]
         assert outlook["missing"] == missing

@@ -28,7 +28,7 @@ from fedsrc.certificate import Body, verify
 from fedsrc.cli_answers import answers_command
 from fedsrc.cli_audit import audit_command
 from fedsrc.cli_choose import choose_command
-from fedsrc.cli_common import FORMAT, FilePath, FolderPath, Unbroken, named, say
+from fedsrc.cli_common import FORMAT, FilePath, FolderPath, Unbroken, command, named, say
 from fedsrc.cli_fit import fit_command
 from fedsrc.cli_gate import gate_command
 from fedsrc.cli_live import demo_live, server_command, show_trial, site_command
@@ -36,7 +36,7 @@ from fedsrc.cli_monitor import monitor_command
 from fedsrc.cli_reproduce import reproduce_command
 from fedsrc.cli_run import FRESH, LEDGER, TABLE_OPTIONS, emit, finish, ledger_of, options, read_table, table_at
 from fedsrc.cli_score import score_command
-from fedsrc.cli_table import command, development_words, listed, mixture_words, table_options, uses
+from fedsrc.cli_table import development_words, listed, mixture_words, table_options, uses
 from fedsrc.cli_view import view_command
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import Collected, answer_file, collect, start
@@ -307,7 +307,7 @@ def forecast_command(
     levels = epsilons or tuple(sorted({float("inf"), 8.0, 4.0, 2.0, 1.0, registered.privacy.epsilon}, reverse=True))
     found = []
     with progress() as step:
-        for each in forecasts(registered, sites, aims, levels):
+        for each in forecasts(registered, sites, aims, levels, sampled=records is not None):
             step(each.sentence())
             found.append(each)
     if output == "json":
@@ -368,7 +368,7 @@ def certify(
     site_keys = {name: keys.load(Path(path)) for name, path in (sign_with or {}).items()}
     place = ledger or ledger_of(records)
     body = certified(registered, table, folder, place, key, in_order=in_order, fresh=fresh, site_keys=site_keys)
-    finish(body, folder, output)
+    finish(body, folder, output, development=None if registration else [records, *table_options(settings)])
 
 
 def show_check(source: Table, table: Records, registration: Registration, output: str) -> None:
@@ -657,7 +657,9 @@ cli.add_command(view_command)
 def main() -> None:
     """Entry point. Only 0 and 1 are results; whatever goes wrong is 2, or 130 when interrupted."""
     warnings.showwarning = _show_warning
-    sys.stdout, sys.stderr = Unbroken(sys.stdout), Unbroken(sys.stderr)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is not None:  # a stream that was closed is none
+            setattr(sys, name, Unbroken(getattr(sys, name)))
     try:
         sys.exit(cli(standalone_mode=False) or 0)
     except FedsrcError as error:

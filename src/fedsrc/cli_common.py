@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable
 from io import TextIOWrapper
 from pathlib import Path
@@ -32,7 +33,8 @@ class Unbroken(TextIOWrapper):
     """A stream whose reader may leave (`| head`): the rest is lost, and the command goes on to its own exit status."""
 
     def __init__(self, stream: TextIO) -> None:
-        super().__init__(stream.buffer, stream.encoding, stream.errors, line_buffering=bool(stream.line_buffering))
+        binary = open(stream.fileno(), "wb", closefd=False)  # noqa: SIM115 it lives as long as the process
+        super().__init__(binary, stream.encoding, stream.errors, line_buffering=True)
 
     def write(self, text: str, /) -> int:
         try:
@@ -66,6 +68,11 @@ def named(pairs: Iterable[str]) -> dict[str, str] | None:
             raise click.BadParameter(f"{pair!r} is not of the form NAME=VALUE, each name once")
         found[name] = value
     return found or None
+
+
+def command(*parts: object) -> str:
+    """A command line as a shell takes it."""
+    return shlex.join(str(part) for part in parts)
 
 
 def say(text: str) -> None:

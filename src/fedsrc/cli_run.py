@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -12,8 +12,8 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from fedsrc.canonical import canonical_bytes
-from fedsrc.certificate import Body, read_registration, read_run
-from fedsrc.cli_common import FilePath
+from fedsrc.certificate import REGISTRATION, Body, read_registration, read_run
+from fedsrc.cli_common import FilePath, command
 from fedsrc.forecast import Forecast, after_abstention
 from fedsrc.monitor import MonitorState, state_of, words
 from fedsrc.records import Columns, Records
@@ -80,8 +80,8 @@ def read_table(path: Path, settings: Mapping[str, Any]) -> Records:
     return table_at(path, settings).whole()
 
 
-def finish(body: Body, folder: Path, output: str) -> NoReturn:
-    """Print the result and leave with its exit status."""
+def finish(body: Body, folder: Path, output: str, *, development: Sequence[object] | None = None) -> NoReturn:
+    """Print the result and leave with its exit status. `development`: where a forecast finds development records."""
     if body.get("kind") == "monitor":
         show_monitor(state_of(body), output)
     outlook = after(folder) if body["status"] == "ABSTAIN" else None
@@ -90,9 +90,17 @@ def finish(body: Body, folder: Path, output: str) -> NoReturn:
         result |= {"epsilon": body["privacy"]["epsilon"], "delta": body["privacy"]["delta"]}
         emit(result | ({"forecast": asdict(outlook)} if outlook else {}))
     else:
-        notes = (f"To certify, at the rates seen: {outlook.sentence()}",) if outlook else ()
-        click.echo(_card(body, folder, notes))
+        click.echo(_card(body, folder, _notes(outlook, folder, development or ["DEVELOPMENT.csv"])))
     sys.exit(0 if body["status"] == "CERTIFIED" else 1)
+
+
+def _notes(outlook: Forecast | None, folder: Path, development: Sequence[object]) -> tuple[str, ...]:
+    """What an abstention would have taken; where that cannot be told, how to ask development records."""
+    if outlook is None:
+        return ()
+    told = f"To certify, at the rates seen: {outlook.sentence()}"
+    ask = command("fedsrc", "forecast", folder / REGISTRATION, "--records", *development)
+    return (told, f"Development records carry no noise, and may tell more: {ask}") if outlook.too_few else (told,)
 
 
 def _card(body: Body, folder: Path, notes: tuple[str, ...]) -> str:

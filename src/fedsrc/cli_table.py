@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -65,11 +64,6 @@ def table_options(settings: Mapping[str, Any]) -> list[str]:
     columns = [(f"--{name}-column", settings[f"{name}_column"]) for name in NAMES]
     missing = ["--missing", settings["missing"]] if settings["missing"] != "refuse" else []
     return [part for option, name in columns if name is not None for part in (option, name)] + missing
-
-
-def command(*parts: object) -> str:
-    """A command line as a shell takes it."""
-    return shlex.join(str(part) for part in parts)
 
 
 def listed(names: Sequence[str]) -> str:

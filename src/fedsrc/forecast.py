@@ -15,11 +15,13 @@ import numpy as np
 from fedsrc.audit.population import Support, from_cells, information_limit, truth, uniform
 from fedsrc.audit.trials import simulate
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.boundaries import Floats
+from fedsrc.reach import noised_rates, sampled_rates
 from fedsrc.records import Records, Units, unit_count, units_of
 from fedsrc.registration import Betting, Registration
 from fedsrc.replay import Replay
 from fedsrc.site import development_rows
-from fedsrc.tally import masses
+from fedsrc.tally import Masses, masses
 
 HORIZON = 4  # look this many times beyond the registered rounds
 TRIALS = 60
@@ -39,10 +41,13 @@ class Forecast:
     acceptance: float | None
     limit: float
     horizon: int
+    too_few: bool = False  # too few units to tell whether the target can be reached
 
     def sentence(self) -> str:
         """In words."""
         head = f"target {self.target_risk:g} at epsilon {self.epsilon:g}"
+        if self.too_few:
+            return f"{head}: too few units to tell; no threshold is plainly below the target, nor is every one above it"
         if math.isinf(self.limit):
             return f"{head}: out of reach; no threshold with enough acceptance has a risk below the target"
         floor = f"without privacy and told the best threshold: {self.limit:,.0f}"
@@ -68,17 +73,26 @@ def with_aim(registration: Registration, target_risk: float, epsilon: float, rou
 
 
 def forecast(
-    registration: Registration, sites: Sequence[Support], target_risk: float, epsilon: float, *, seed: int = 0
+    registration: Registration,
+    sites: Sequence[Support],
+    target_risk: float,
+    epsilon: float,
+    *,
+    seed: int = 0,
+    sampled: bool = False,
 ) -> Forecast:
-    """Simulate runs of that target and epsilon on the sites' laws, past the registered rounds if need be."""
+    """Simulate runs of that target and epsilon on the sites' laws, past the registered rounds if need be.
+
+    `sampled`: the laws are samples, as those of development records are, so no threshold is ruled out lightly.
+    """
     schedule = registration.schedule.rounds
     aimed = with_aim(registration, target_risk, epsilon, schedule * HORIZON)
     weights = registration.weights or [1.0 / len(sites)] * len(sites)
     limit = information_limit(aimed, sites, weights)
-    per_round = aimed.schedule.batch * (1 if aimed.schedule.policy == "recruit" else len(sites))
-    horizon = per_round * schedule * HORIZON
+    horizon = _horizon(registration)
     if math.isinf(limit):
-        return Forecast(target_risk, epsilon, None, None, None, None, 0.0, None, limit, horizon)
+        too_few = sampled and sampled_rates(aimed, sites, weights).reach(aimed.claim.min_acceptance) != "out of reach"
+        return Forecast(target_risk, epsilon, None, None, None, None, 0.0, None, limit, horizon, too_few)
     runs = simulate(aimed, sites, trials=TRIALS, seed=seed)
     needed = np.where(runs.certified, runs.records, np.inf)
     rounds = np.where(runs.certified, runs.rounds, np.inf)
@@ -99,12 +113,17 @@ def forecast(
 
 
 def forecasts(
-    registration: Registration, sites: Sequence[Support], targets: Sequence[float], epsilons: Sequence[float]
+    registration: Registration,
+    sites: Sequence[Support],
+    targets: Sequence[float],
+    epsilons: Sequence[float],
+    *,
+    sampled: bool = False,
 ) -> Iterator[Forecast]:
     """Every target at every epsilon, one at a time."""
     for target in targets:
         for epsilon in epsilons:
-            yield forecast(registration, sites, target, epsilon)
+            yield forecast(registration, sites, target, epsilon, sampled=sampled)
 
 
 def from_development(registration: Registration, records: Records) -> list[Support]:
@@ -141,18 +160,49 @@ def from_declared(registration: Registration, acceptance: float, risk: float) ->
 
 
 def after_abstention(replay: Replay) -> Forecast | None:
-    """What the target would have taken at the rates seen: post-processing of the noised masses, free of privacy."""
+    """What the target would have taken at the rates seen: post-processing of the noised masses, free of privacy.
+
+    Only where the noised masses plainly put some threshold below the target is there something to estimate, and only
+    where they plainly put none there is it out of reach.
+    """
     registration, tally = replay.registration, replay.tally
     if tally.arrived == 0:
         return None
-    seen = masses(registration, tally.sums, tally.releases)
-    cells = [np.maximum(0.0, -np.diff(each, append=0.0)) for each in (seen.supported, seen.unsupported)]
-    rejected = max(0.0, tally.arrived - float(cells[0].sum() + cells[1].sum()))
-    supported, unsupported = np.append(0.0, cells[0]), np.append(rejected, cells[1])
-    if supported.sum() + unsupported.sum() == 0:
-        return None
-    sites = [from_cells(registration, supported, unsupported)] * len(registration.sites)
-    return forecast(registration, sites, registration.claim.target_risk, registration.privacy.epsilon)
+    seen, claim = masses(registration, tally.sums, tally.releases), registration.claim
+    reach = noised_rates(registration, seen, tally.arrived).reach(claim.min_acceptance)
+    if reach == "in reach":
+        site = _law(registration, seen, tally.arrived)
+        found = forecast(
+            registration, [site] * len(registration.sites), claim.target_risk, registration.privacy.epsilon
+        )
+        if not math.isinf(found.limit):
+            return found
+    horizon = _horizon(registration)
+    too_few = reach != "out of reach"
+    return Forecast(
+        claim.target_risk, registration.privacy.epsilon, None, None, None, None, 0.0, None, math.inf, horizon, too_few
+    )
+
+
+def _law(registration: Registration, seen: Masses, units: int) -> Support:
+    """The law that the noised masses of so many units show."""
+    cells = [-np.diff(_falling(each, units), append=0.0) for each in (seen.supported, seen.unsupported)]
+    rejected = max(0.0, units - float(cells[0].sum() + cells[1].sum()))
+    return from_cells(registration, np.append(0.0, cells[0]), np.append(rejected, cells[1]))
+
+
+def _falling(noised: Floats, units: int) -> Floats:
+    """Noised suffix masses as masses that fall with the threshold, between none and all of the units: midway between
+    the lowest falling line above them and the highest below. Noise does not add up, as it would bin by bin."""
+    above = np.maximum.accumulate(noised[::-1])[::-1]
+    return np.clip((above + np.minimum.accumulate(noised)) / 2, 0.0, units)
+
+
+def _horizon(registration: Registration) -> int:
+    """How many units a forecast looks ahead."""
+    schedule = registration.schedule
+    per_round = schedule.batch * (1 if schedule.policy == "recruit" else len(registration.sites))
+    return per_round * schedule.rounds * HORIZON
 
 
 def _pool(parts: Sequence[Units]) -> Units:

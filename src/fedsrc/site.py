@@ -115,9 +115,7 @@ def calibrating(registration: Registration, records: Records) -> dict[str, Units
     check_unit(records, settings.unit if settings.unit == "source" or settings.independent else None, "the table")
     keep = calibration_rows(registration, records)
     names = [site.name for site in registration.sites if site.name in records.site_names]
-    return {
-        name: units_of(records, name, settings.unit, max_answers=settings.max_answers, keep=keep) for name in names
-    }
+    return {name: units_of(records, name, settings.unit, max_answers=settings.max_answers, keep=keep) for name in names}
 
 
 def note_development(records: Records, ledger: Ledger) -> None:

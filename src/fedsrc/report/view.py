@@ -228,6 +228,8 @@ def _outlook(forecast: Forecast, body: View) -> View:
 
 
 def _outlook_words(forecast: Forecast, missing: int | None, unit: str) -> str:
+    if forecast.too_few:
+        return f"the {unit}s so far are too few to tell how many it takes, or whether the target can be reached"
     if math.isinf(forecast.limit):
         return "at the rates seen the target is out of reach: no threshold with enough acceptance is below it"
     if missing is None:

@@ -1,0 +1,75 @@
+"""Whether some threshold keeps a target, as far as rates are known: yes, no, or too few units to tell.
+
+At a threshold with acceptance a and risk R the contrast a (R - target) is below zero where the target is kept. Its
+estimate and standard error decide, with the noise of private releases in the error. A rule for advice, not a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedsrc.audit.population import Support
+from fedsrc.maths.boundaries import Floats
+from fedsrc.registration import Registration
+from fedsrc.tally import Masses
+
+TELLING = 2.0  # standard errors: a threshold that keeps the target is taken for one that does not once in 40 times
+Reach = Literal["in reach", "out of reach", "too few"]
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Per threshold: the mean contrast and acceptance of a unit, with their standard errors."""
+
+    contrast: Floats
+    contrast_error: Floats
+    acceptance: Floats
+    acceptance_error: Floats
+
+    def reach(self, min_acceptance: float) -> Reach:
+        """In reach where one threshold is plainly below the target; out of reach where each is plainly above it, or
+        plainly accepts too little."""
+        enough = self.acceptance + TELLING * self.acceptance_error >= min_acceptance
+        if (enough & (self.contrast < -TELLING * self.contrast_error)).any():
+            return "in reach"
+        return "out of reach" if (~enough | (self.contrast > TELLING * self.contrast_error)).all() else "too few"
+
+
+def noised_rates(registration: Registration, seen: Masses, units: int) -> Rates:
+    """Rates by the noised masses of so many units, all sites together; what only noise can show is cut off."""
+    claim = registration.claim
+    r, floor = claim.target_risk, claim.min_acceptance
+    unsupported, supported = (np.clip(each, 0, units) for each in (seen.unsupported, seen.supported))
+    sampling = (1 - r) ** 2 * unsupported + r**2 * supported
+    return Rates(
+        np.clip(((1 - r) * seen.unsupported - r * seen.supported) / units, -r, 1 - r),
+        np.sqrt(sampling + seen.noise.of(1 - r, -r)) / units,
+        seen.accepted / units,
+        np.sqrt(units * floor * (1 - floor) + seen.noise.of(1.0, 1.0)) / units,
+    )
+
+
+def sampled_rates(registration: Registration, sites: Sequence[Support], weights: Sequence[float]) -> Rates:
+    """Rates by samples of the sites' units. Sites may share a sample, so their errors add up in full."""
+    claim = registration.claim
+    r, floor = claim.target_risk, claim.min_acceptance
+    zero = np.zeros(len(registration.thresholds.values))
+    contrast, contrast_error, acceptance, acceptance_error = zero, zero, zero, 0.0
+    for weight, site in zip(weights, sites, strict=True):
+        unsupported, accepted = _suffixes(registration, site)
+        each = unsupported - r * accepted
+        contrast = contrast + weight * (site.law @ each)
+        contrast_error = contrast_error + weight * np.sqrt(site.law @ each**2 / site.law.size)
+        acceptance = acceptance + weight * (site.law @ accepted)
+        acceptance_error += weight * np.sqrt(floor * (1 - floor) / site.law.size)
+    return Rates(contrast, contrast_error, acceptance, zero + acceptance_error)
+
+
+def _suffixes(registration: Registration, site: Support) -> tuple[Floats, Floats]:
+    """What each unit adds to the unsupported and to the accepted mass at every threshold."""
+    suffix = np.cumsum(site.masses[:, :, :0:-1], axis=-1)[:, :, ::-1] / registration.privacy.mass_grid
+    return suffix[:, 1], suffix[:, 0] if registration.privacy.encoding == "paired" else suffix.sum(axis=1)
