@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser
 from pathlib import Path
 
-from fedsrc import Choices, card_text, certify_table, development_part, load_or_make, read_records, register
+from fedsrc import (
+    Choices,
+    FedsrcError,
+    card_text,
+    certify_table,
+    development_part,
+    load_or_make,
+    read_records,
+    register,
+)
 
 
 def main(table: Path, folder: Path) -> int:
@@ -19,4 +29,11 @@ def main(table: Path, folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
+    arguments = ArgumentParser(description=__doc__)
+    arguments.add_argument("table", type=Path)
+    arguments.add_argument("folder", type=Path)
+    try:
+        sys.exit(main(**vars(arguments.parse_args())))
+    except FedsrcError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        sys.exit(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser
 from pathlib import Path
 
 from fedsrc import FedsrcError, verify
@@ -22,4 +23,7 @@ def main(folder: Path, key: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))
+    arguments = ArgumentParser(description=__doc__)
+    arguments.add_argument("folder", type=Path)
+    arguments.add_argument("key")
+    sys.exit(main(**vars(arguments.parse_args())))

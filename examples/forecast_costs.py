@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser
 from pathlib import Path
 
-from fedsrc import Choices, development_part, read_records, register
+from fedsrc import Choices, FedsrcError, development_part, read_records, register
 from fedsrc.forecast import forecasts, from_development
 
 
@@ -18,4 +19,10 @@ def main(table: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    arguments = ArgumentParser(description=__doc__)
+    arguments.add_argument("table", type=Path)
+    try:
+        main(**vars(arguments.parse_args()))
+    except FedsrcError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        sys.exit(2)

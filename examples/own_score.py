@@ -6,7 +6,7 @@ import csv
 import json
 import random
 import re
-import sys
+from argparse import ArgumentParser
 from pathlib import Path
 
 
@@ -40,7 +40,10 @@ def main(log: Path, table: Path) -> None:
 
 
 if __name__ == "__main__":
-    paths = [Path(each) for each in sys.argv[1:]]
-    if not paths[0].exists():
-        make_log(paths[0], 4000)
-    main(*paths)
+    arguments = ArgumentParser(description=__doc__)
+    arguments.add_argument("log", type=Path)
+    arguments.add_argument("table", type=Path)
+    given = arguments.parse_args()
+    if not given.log.exists():
+        make_log(given.log, 4000)
+    main(given.log, given.table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-import sys
+from argparse import ArgumentParser
 from contextlib import closing
 from pathlib import Path
 
@@ -55,4 +55,6 @@ def answer(root: Path, request: Path, keys: dict[str, Key]) -> Path:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    arguments = ArgumentParser(description=__doc__)
+    arguments.add_argument("root", type=Path)
+    main(**vars(arguments.parse_args()))

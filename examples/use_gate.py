@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser
 
-from fedsrc import Gate
+from fedsrc import FedsrcError, Gate
 
 ANSWERS = {"The limit is 40 mg a day.": 0.93, "The limit is 400 mg a day.": 0.12}
 
@@ -16,4 +17,11 @@ def main(folder: str, key: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    arguments = ArgumentParser(description=__doc__)
+    arguments.add_argument("folder")
+    arguments.add_argument("key")
+    try:
+        main(**vars(arguments.parse_args()))
+    except FedsrcError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        sys.exit(2)

@@ -3,12 +3,15 @@
 Whether a run certifies depends on its noise, but these do by a wide margin: in 1,000 simulated runs of each table none
 needed more than a third of its records.
 
-Mutants killed: a script that fails or prints other words, one that is not in the README, one that grew long.
+Mutants killed: a script that fails or prints other words, one that is not in the README, one that grew long, one that
+ends in a traceback when it is called wrongly.
 """
 
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.test_docs import ROOT, Reader, steps, warm
@@ -24,6 +27,22 @@ def test_examples_do_what_their_readme_says(tmp_path: Path) -> None:
     with warm(reader):
         for step in found:
             reader.run(step)
+
+
+def test_examples_say_what_they_need(tmp_path: Path) -> None:
+    """Without arguments, and with a table that is none: words and status 2, not a traceback."""
+    (tmp_path / "bad.csv").write_text("loss,score\n1,7\n")
+    takes = [path.name for path in EXAMPLES.glob("*.py") if "arguments" in path.read_text(encoding="utf-8")]
+    assert len(takes) == len(list(EXAMPLES.glob("*.py"))) - 1  # make_tables.py needs none
+    calls = [[name] for name in takes] + [["certify_csv.py", "bad.csv", "run"], ["forecast_costs.py", "bad.csv"]]
+    calls.append(["use_gate.py", "nowhere", "0" * 64])
+    for name, *arguments in calls:
+        command = [sys.executable, str(EXAMPLES / name), *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 2, done.stderr
+        assert "Traceback" not in done.stderr
+        assert "error: " in done.stderr
+    assert not (tmp_path / "run").exists()
 
 
 def test_examples_are_short() -> None:
