@@ -28,7 +28,7 @@ from fedsrc.certificate import Body, verify
 from fedsrc.cli_answers import answers_command
 from fedsrc.cli_audit import audit_command
 from fedsrc.cli_choose import choose_command
-from fedsrc.cli_common import FORMAT, FilePath, FolderPath, Unbroken, command, named, say
+from fedsrc.cli_common import FORMAT, FilePath, FolderPath, command, named, outlive_readers, say
 from fedsrc.cli_fit import fit_command
 from fedsrc.cli_gate import gate_command
 from fedsrc.cli_live import demo_live, server_command, show_trial, site_command
@@ -657,9 +657,7 @@ cli.add_command(view_command)
 def main() -> None:
     """Entry point. Only 0 and 1 are results; whatever goes wrong is 2, or 130 when interrupted."""
     warnings.showwarning = _show_warning
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is not None:  # a stream that was closed is none
-            setattr(sys, name, Unbroken(getattr(sys, name)))
+    outlive_readers()
     try:
         sys.exit(cli(standalone_mode=False) or 0)
     except FedsrcError as error:

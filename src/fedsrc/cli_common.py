@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Iterable
 from io import TextIOWrapper
 from pathlib import Path
@@ -51,6 +52,14 @@ class Unbroken(TextIOWrapper):
 
     def _go_quiet(self) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+
+
+def outlive_readers() -> None:
+    """Let no closed pipe end this process, where its output is its own (and not, say, that of a test)."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not None and stream is getattr(sys, f"__{name}__"):
+            setattr(sys, name, Unbroken(stream))
 
 
 def _jobs(value: int) -> int:
