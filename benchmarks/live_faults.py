@@ -130,7 +130,7 @@ def about_real(real: Sequence[RealOutcome]) -> str:
 app, the SuperLink, a SuperNode (alone or with its executor) and a site's process were killed by SIGKILL, in an order
 and at moments drawn from the run's number. `fedsrc server` and `fedsrc site` start again what belongs to them; a killed
 `fedsrc site` was started again as its operator would, within 3 seconds. In {again} of the runs `fedsrc server` itself
-ended with an error, as it does when its SuperLink dies before it listens; the same command continued the run.
+ended with an error, which it does when its SuperLink dies before it listens; the same command then continues the run.
 
 In {same} of the runs nobody was late or absent: there the files mode, asked the same on the same ledgers, wrote the
 same transcript and certificate, byte for byte."""
