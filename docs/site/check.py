@@ -72,5 +72,6 @@ def problems(root: Path) -> list[str]:
 
 if __name__ == "__main__":
     wrong = problems(Path(sys.argv[1]))
-    print("\n".join(wrong) or "The site is whole, and asks no other host for anything.")
+    whole = f"The site is whole, and asks no other host for anything. Open {sys.argv[1]}/index.html"
+    print("\n".join(wrong) or whole)
     sys.exit(1 if wrong else 0)
