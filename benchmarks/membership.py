@@ -46,7 +46,15 @@ class Row:
 
     @property
     def registration(self) -> Registration:
-        choices = Choices(0.2, self.epsilon, preset=self.preset, delta=DELTA, thresholds=THRESHOLDS, grid=True)
+        choices = Choices(
+            0.2,
+            self.epsilon,
+            preset=self.preset,
+            delta=DELTA,
+            thresholds=THRESHOLDS,
+            grid=True,
+            exact_thresholds=True,
+        )
         return register_grid(choices, ["audited"])
 
 

@@ -304,6 +304,7 @@ def told(story: Story, tables: dict[str, Records], seed: int) -> list[str]:
         max_answers=6,
         batch=STORY_BATCH,
         thresholds=10,
+        exact_thresholds=True,
     )
     development = tables["development"]
     reg = register(picked, development, development_part(development, "source", 1.0))

@@ -84,7 +84,9 @@ def sites_of(people: Population, registration: Registration) -> list[Support]:
 def cell(people: Population, preset: Preset, target: float, epsilon: float, batch: int = 200) -> Cell:
     """Run the trials of one cell; every batch size has the same cap on records."""
     rounds = CAP // (batch * SITES)
-    choices = Choices(target, epsilon, preset=preset, failure_probability=ALPHA, batch=batch, rounds=rounds)
+    choices = Choices(
+        target, epsilon, preset=preset, failure_probability=ALPHA, batch=batch, rounds=rounds, exact_thresholds=True
+    )
     registration = register(choices, people.development, development_part(people.development, "record", 1.0))
     sites = sites_of(people, registration)
     exact = truth(registration, sites, [1.0 / SITES] * SITES)

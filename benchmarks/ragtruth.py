@@ -9,7 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -114,7 +114,8 @@ def split(table: Table, seed: int, unit: Unit) -> Split:
 
 
 def registration_of(data: Split, choices: Choices) -> Registration:
-    return register(choices, data.development, development_part(data.development, data.unit, 1.0))
+    exact = replace(choices, exact_thresholds=True)
+    return register(exact, data.development, development_part(data.development, data.unit, 1.0))
 
 
 def sites_of(data: Split, registration: Registration) -> list[Support]:

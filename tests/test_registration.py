@@ -210,6 +210,14 @@ def test_a_registered_threshold_is_short_and_the_same_in_the_file() -> None:
     assert Registration.from_toml(made.to_toml()).thresholds.values == values
 
 
+def test_thresholds_to_the_last_digit_if_wanted() -> None:
+    records = table(1000)
+    whole = development_part(records, "record", 1.0)
+    exact = register(Choices(0.2, 4.0, exact_thresholds=True), records, whole)
+    assert exact.thresholds.values == quantile_thresholds(records.score, 20)
+    assert register(Choices(0.2, 4.0, grid=True, exact_thresholds=True), records, whole).thresholds.values[9] == 10 / 21
+
+
 def test_rows_without_a_score_choose_no_threshold() -> None:
     records = table(1000)
     half = replace(records, score=np.where(np.arange(1000) % 2 == 0, records.score, MISSING_SCORE))

@@ -34,6 +34,7 @@ class Choices:
     independent: bool = False
     thresholds: int = 20
     grid: bool = False
+    exact_thresholds: bool = False  # to the last digit, as the benchmarks want them, and not in few
     min_acceptance: float = 0.05
     failure_probability: float = 0.05
     delta: float = 1e-6
@@ -114,7 +115,7 @@ def register(
 ) -> Registration:
     """A registration whose thresholds come from the development part of `records` (or from a public grid)."""
     rows = development_rows(records, development, choices.unit)
-    values = round_grid(choices.thresholds)
+    values = _grid(choices)
     if not choices.grid:
         values = _development_thresholds(records.score[rows], development, choices)
     answers = choices.max_answers
@@ -153,18 +154,23 @@ def register_grid(choices: Choices, sites: Sequence[str] | None) -> Registration
         raise FedsrcError("without development records, --grid and --sites are needed")
     if choices.unit == "source" and choices.max_answers is None:
         raise FedsrcError("without development records, sources need --max-answers")
-    return _build(choices, round_grid(choices.thresholds), tuple(sites), None)
+    return _build(choices, _grid(choices), tuple(sites), None)
 
 
 def _development_thresholds(scores: Floats, development: Development, choices: Choices) -> tuple[float, ...]:
-    """Quantiles of the scores that are there, in few digits."""
+    """Quantiles of the scores that are there."""
     scored = scores[scores >= 0]
     if development.units < FEWEST or not scored.size:
         raise FedsrcError(
             f"{development.units} development {choices.unit}s with {scored.size} scores are too few for thresholds",
             hint=f"bring more records ({FEWEST} are the fewest), or take evenly spaced thresholds: --grid",
         )
-    return in_few_digits(quantile_thresholds(scored, choices.thresholds), scored)
+    values = quantile_thresholds(scored, choices.thresholds)
+    return values if choices.exact_thresholds else in_few_digits(values, scored)
+
+
+def _grid(choices: Choices) -> tuple[float, ...]:
+    return (grid_thresholds if choices.exact_thresholds else round_grid)(choices.thresholds)
 
 
 def _build(
