@@ -111,6 +111,15 @@ def test_a_column_that_is_named_must_be_there(tmp_path: Path, what: str) -> None
     assert read_records(path, columns=Columns(loss="loss")).site_names == ("local",)
 
 
+@pytest.mark.parametrize("what", ["site", "source", "id", "group"])
+def test_a_score_or_loss_names_nothing(tmp_path: Path, what: str) -> None:
+    """Sites' names are published."""
+    path = write(tmp_path / "t.csv", "loss,s\n1,0.5\n")
+    for name in ("loss", "s"):
+        with pytest.raises(FedsrcError, match=f"is the score or the loss, and cannot be the {what}"):
+            read_records(path, columns=Columns(score="s", **{what: name}))
+
+
 def test_a_near_name_is_offered(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "loss,score,the clinic\n1,0.5,a\n")
     with pytest.raises(FedsrcError, match="hint: is it 'the clinic'\\? --site-column 'the clinic'"):

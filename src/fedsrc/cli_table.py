@@ -52,7 +52,7 @@ def mixture_words(registration: Registration) -> list[str]:
     if registration.weights is not None or len(registration.sites) == 1:
         return []
     names = [site.name for site in registration.sites]
-    shares = ",".join(f"{plain(name)}=SHARE" for name in names[:MOST]) + (",..." if len(names) > MOST else "")
+    shares = ",".join([*(f"{plain(name)}=SHARE" for name in names[:3]), *(["..."] if len(names) > 3 else [])])
     return [
         f"No --weights: the claim is about these {len(names)} sites mixed as they calibrate, about equally; declare"
         f" another mixture with --weights {shares}"

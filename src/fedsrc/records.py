@@ -67,6 +67,11 @@ class Columns:
                     where=where,
                     hint=_other_name(name, what, present),
                 )
+            if what not in NEEDED and name in (self.name("score"), self.name("loss")):
+                raise FedsrcError(
+                    f"column {name!r} is the score or the loss, and cannot be the {what} (--{what}-column) too",
+                    where=where,
+                )
 
     def used(self, present: Collection[str]) -> dict[str, str]:
         """What each column that is used is called."""
