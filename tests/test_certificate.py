@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsrc.certificate import CERTIFICATE, REGISTRATION, TRANSCRIPT, signed, verb_of, verify, write_certificate
+from fedsrc.certificate import CERTIFICATE, REGISTRATION, TRANSCRIPT, claimed, signed, verify, write_certificate
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import certify_table
 from fedsrc.keys import Key, load_or_make, public_hex, sign, signed_by
 from fedsrc.report.card import card_text
-from tests.helpers import registration, table
+from tests.helpers import changed, registration, table
 
 KEY = Key.generate()
 RECORDS = table(2000, sites=("north", "south"))
@@ -62,38 +62,64 @@ def test_a_certificate_verifies_and_says_what_was_shown(run: Path) -> None:
     assert [row["target_risk"] for row in body["also_certified"]][-1] == 0.5
 
 
+def sentence_of(tmp_path: Path, sizes: Any, score: Any, loss: Any, **choices: Any) -> tuple[str, str, list[str]]:
+    """Status, sentence and limits of a run without noise on sources of these sizes."""
+    source = np.repeat(np.arange(len(sizes)), sizes)
+    names = tuple(f"s{i}" for i in range(len(sizes)))
+    records = replace(table(len(source)), score=score, loss=loss, source=source, source_names=names)
+    asked = registration(records, epsilon=math.inf, unit="source", **choices)
+    certify_table(asked, records, tmp_path / "run", tmp_path / "ledger", KEY)
+    body = verify(tmp_path / "run").body
+    return body["status"], body["statement"], body["does_not_say"]
+
+
+ALIKE = "Take a random answer of a random source: if it is accepted (score >= "
+
+
 @pytest.mark.parametrize(
-    ("weight", "risk_of_answers", "certified"),
-    [("source", 0.2325, True), ("answer", 0.2325, False)],
-)
-def test_a_source_counts_as_one_or_its_answers_do(
-    tmp_path: Path, weight: str, risk_of_answers: float, certified: bool
-) -> None:
+    ("choices", "certified"),
+    [({}, True), ({"max_answers": 1}, True), ({"max_answers": 1, "answer_weight": "answer"}, True),
+     ({"answer_weight": "answer"}, False)],
+)  # fmt: skip
+def test_sources_count_alike_or_answers_do(tmp_path: Path, choices: dict[str, Any], certified: bool) -> None:
     """Half of the sources have one answer, 3% unsupported, half have three, 30%: 16.5% by sources, 23.25% by answers.
 
-    Mutants killed: a sentence about answers where sources were counted, an answer's weight that is not used.
+    Mutants killed: a sentence about answers where sources were counted, an answer's weight that is not used, one answer
+    a source taken for a table of answers.
     Chance of a false alarm: none by chance, seeds are fixed and there is no noise.
     """
     rng = np.random.default_rng(3)
     sizes = np.where(np.arange(6000) % 2, 1, 3)
-    source = np.repeat(np.arange(6000), sizes)
-    loss = (rng.random(len(source)) < np.where(sizes[source] == 1, 0.03, 0.3)).astype(np.float64)
-    assert loss.mean() == pytest.approx(risk_of_answers, abs=0.02)
-    records = replace(
-        table(len(source)), score=rng.random(len(source)), loss=loss, source=source,
-        source_names=tuple(f"s{i}" for i in range(6000)),
-    )  # fmt: skip
-    asked = registration(records, epsilon=math.inf, unit="source", answer_weight=weight)
-    certify_table(asked, records, tmp_path / "run", tmp_path / "ledger", KEY)
-    body = verify(tmp_path / "run").body
-    assert (body["status"] == "CERTIFIED") is certified
-    assert ("with every source counted as one, at most 20% are unsupported" in body["statement"]) is certified
-    assert any("counts every source as one" in line for line in body["does_not_say"]) is (weight == "source")
+    loss = (rng.random(sizes.sum()) < np.repeat(np.where(sizes == 1, 0.03, 0.3), sizes)).astype(np.float64)
+    status, sentence, limits = sentence_of(tmp_path, sizes, rng.random(sizes.sum()), loss, **choices)
+    assert (status == "CERTIFIED") is certified
+    assert sentence.startswith(ALIKE) is certified
+    assert ("it is unsupported with probability at most 20%" in sentence) is certified
+    assert any("weighs all sources alike" in line for line in limits) is certified
+
+
+def test_a_source_weighs_by_the_share_of_its_answers_that_is_accepted(tmp_path: Path) -> None:
+    """Half of the sources have one answer, accepted, 5% unsupported; half have ten, one accepted, always unsupported.
+
+    Of accepted answers, and of sources with one, 52% are unsupported; of a random answer of a random source, given that
+    it is accepted, (0.05 + 0.1) / 1.1 = 14%. Only that is claimed.
+    """
+    rng = np.random.default_rng(5)
+    sizes = np.where(np.arange(4000) % 2, 1, 10)
+    first = np.repeat(np.cumsum(sizes) - sizes, sizes) == np.arange(sizes.sum())
+    alone = np.repeat(sizes == 1, sizes)
+    loss = np.where(alone, rng.random(sizes.sum()) < 0.05, first).astype(np.float64)
+    score = np.where(alone | first, 0.9, 0.1) + 0.05 * rng.random(sizes.sum())
+    assert loss[score > 0.5].mean() > 0.5
+    status, sentence, _ = sentence_of(tmp_path, sizes, score, loss, max_answers=10)
+    assert (status, sentence.startswith(ALIKE)) == ("CERTIFIED", True)
 
 
 def test_graded_losses_speak_of_an_average() -> None:
     graded = registration(RECORDS, batch=50, loss_grid=100)
-    assert (verb_of(graded), verb_of(registration(RECORDS, batch=50))) == ("on average is", "are")
+    assert claimed(graded, "g", "5%").endswith("on average at most 20% is unsupported")
+    alike = changed(graded, privacy={"unit": "source", "max_answers": 2})
+    assert claimed(alike, "g", "5%").endswith("on average at most 20% of it is unsupported")
 
 
 def test_the_card_holds_its_parts_in_order(run: Path) -> None:

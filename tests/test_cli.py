@@ -170,7 +170,7 @@ def test_what_is_used_is_said_and_a_source_under_another_name_is_not_passed_over
     done = fedsrc("certify", "t.csv", *AIMS, *WHOLE, "--unit", "source", "-o", "run", "--format", "json")
     assert (done.code, [site["name"] for site in done.json["sites"]]) == (0, ["A", "B", "C"])
     columns = "score=grounding score, loss=verdict, site=clinic, source=question_id, id=answer_no"
-    assert f"Uses {columns}; every source is one unit, with all its answers; 3 sites." in done.err
+    assert f"Uses {columns}; every source is one unit; 3 sites." in done.err
     assert "--weights A=SHARE,B=SHARE,C=SHARE" in done.err
     recut = fedsrc("certify", "t.csv", *AIMS, *OWN, "--unit", "record", "-o", "run-2")
     assert recut.code == 2
@@ -182,7 +182,7 @@ def test_a_check_spends_and_writes_nothing(fedsrc: Any, tmp_path: Path) -> None:
     done = fedsrc("certify", "t.csv", *AIMS, *OWN, "--unit", "record", "--check", "-o", "run")
     assert done.code == 0, done.err
     assert "one site, 'local'. Not used: answer_no, question_id, clinic" in done.err
-    assert "1,200 rows; 960 records would calibrate (local 960)" in done.out
+    assert "1,200 rows; 960 records could calibrate (local 960)" in done.out
     told = fedsrc("certify", "t.csv", *AIMS, *WHOLE, "--unit", "source", "--check", "--format", "json").json
     assert told["calibrating"].keys() == {"A", "B", "C"}
     assert sum(told["calibrating"].values()) == 480
@@ -247,7 +247,7 @@ def test_few_development_records(fedsrc: Any, tmp_path: Path, rows: int, words: 
 def test_one_record_is_not_some_records(fedsrc: Any, tmp_path: Path) -> None:
     write_table(tmp_path / "t.csv", 6)
     done = fedsrc("certify", "t.csv", *AIMS, "--check", "--grid")
-    assert "1 record (20%) is set apart to choose thresholds; it does not calibrate" in done.err
+    assert "1 record (20%) is set apart to see how losses and sources look; it does not calibrate" in done.err
 
 
 def test_a_reader_who_leaves_changes_no_exit_status(fedsrc: Any, tmp_path: Path) -> None:

@@ -99,21 +99,21 @@ def statement(registration: Registration, replay: Replay, bounds: Bounds | None)
         return f"No threshold {verb} shown to keep unsupported answers at or below {_percent(claim.target_risk)}."
     threshold = registration.thresholds.values[choice]
     accepted = _percent(bounds.acceptance_lower[choice], down=True)
-    return (
-        f"Of the answers accepted (score >= {threshold!r}, at least {accepted} of traffic),"
-        f"{weighed(registration)} at most {_percent(claim.target_risk)} {verb_of(registration)} unsupported;"
-        f" this statement fails with probability at most {_percent(claim.failure_probability)}."
-    )
+    fails = f"this statement fails with probability at most {_percent(claim.failure_probability)}."
+    return f"{claimed(registration, f'score >= {threshold!r}', accepted)}; {fails}"
 
 
-def weighed(registration: Registration) -> str:
-    """What a share of answers is a share of, where not every answer counts the same."""
-    return " with every source counted as one," if registration.privacy.sources_alike else ""
-
-
-def verb_of(registration: Registration) -> str:
-    """Answers are unsupported, or of each answer a part is."""
-    return "are" if registration.privacy.loss_grid == 1 else "on average is"
+def claimed(registration: Registration, gate: str, accepted: str) -> str:
+    """What is claimed of risk and acceptance: shares of answers, or chances of a random answer of a random source."""
+    privacy, risk = registration.privacy, _percent(registration.claim.target_risk)
+    graded = privacy.loss_grid > 1
+    if not privacy.sources_alike:
+        share = f"on average at most {risk} is" if graded else f"at most {risk} are"
+        return f"Of the answers accepted ({gate}, at least {accepted} of traffic), {share} unsupported"
+    bad = f"on average at most {risk} of it is unsupported"
+    if not graded:
+        bad = f"it is unsupported with probability at most {risk}"
+    return f"Take a random answer of a random source: if it is accepted ({gate}; at least {accepted} are), {bad}"
 
 
 def signed(body: Body, key: keys.Key) -> Body:
@@ -180,7 +180,8 @@ def read_registration(folder: Path) -> Registration:
         if not (folder / TRANSCRIPT).exists():
             raise
         what = f"is not the registration that was signed: it was changed or damaged since ({error.what})"
-        raise FedsrcError(what, where=str(path), hint="put back the file that was registered") from error
+        hint = "put back the file that was registered; one of another version of fedsrc is read by that version"
+        raise FedsrcError(what, where=str(path), hint=hint) from error
 
 
 def check_transcript(folder: Path, *, needed: bool = False) -> None:
@@ -193,12 +194,24 @@ def check_transcript(folder: Path, *, needed: bool = False) -> None:
 def _check_opened(entry: Entry, registration: Registration, folder: Path) -> None:
     """Refuse a registration that is not the one which the transcript was opened under."""
     if isinstance(entry, Opened) and entry.registration != registration.digest:
+        if _signed_registration(folder) == registration.digest:
+            what = f"is the transcript of another run, of registration {entry.registration}"
+            raise FedsrcError(what, where=str(folder / TRANSCRIPT), hint=AGAIN)
         raise FedsrcError(
             f"is not the registration that was signed: its digest is {registration.digest}, and the transcript is of"
             f" another registration, {entry.registration}",
             where=str(folder / REGISTRATION),
             hint="it was changed since, or belongs to another run; put back the file that was registered",
         )
+
+
+def _signed_registration(folder: Path) -> Any:
+    """The registration's digest in the folder's certificate, if there is one and its signature fits."""
+    path = folder / CERTIFICATE
+    if not path.exists():
+        return None
+    found = parse_certificate(read_text(path, MAX_BYTES), str(path))
+    return found.get("registration") if _as_signed(found) else None
 
 
 def _check_head(chain: Chain, folder: Path, error: FedsrcError) -> None:
@@ -387,7 +400,7 @@ def limits(registration: Registration) -> list[str]:
     privacy, uneven = registration.privacy, []
     if privacy.sources_alike:
         uneven = [
-            "It counts every source as one, however many answers it has: where sources with many answers are worse,"
+            "It weighs all sources alike, however many answers each has: where sources with many answers are worse,"
             " the share among all accepted answers can be higher."
         ]
     elif privacy.max_answers > 1:

@@ -381,7 +381,9 @@ def show_check(source: Table, table: Records, registration: Registration, output
         emit({"status": "CHECKED", "columns": used, "unused": unused, **account})
         return
     sites = listed([f"{name} {number:,}" for name, number in units.items()])
-    click.echo(f"{source.path}: {count(len(table), 'row')}; {count(total, unit)} would calibrate ({sites}).")
+    click.echo(f"{source.path}: {count(len(table), 'row')}; {count(total, unit)} could calibrate ({sites}).")
+    most = min(total, registration.schedule.batch * registration.schedule.rounds * len(units))
+    click.echo(f"A run would ask for {most:,} of them at most. Whether some were used before was not looked at.")
     click.echo("Nothing was spent and nothing was written. Run it without --check to certify.")
 
 
@@ -574,9 +576,10 @@ def new_registration(table: Records, picked: Choices) -> Registration:
     development = development_part(table, picked.unit, DEVELOPMENT_SHARE)
     registration = register(picked, table, development)
     one, apart = development.units == 1, count(development.units, picked.unit)
+    why = "to see how losses and sources look" if picked.grid else "to choose thresholds"
     say(
-        f"No registration given: {apart} ({DEVELOPMENT_SHARE:.0%}) {'is' if one else 'are'} set apart to choose"
-        f" thresholds; {'it does' if one else 'they do'} not calibrate and privacy does not protect"
+        f"No registration given: {apart} ({DEVELOPMENT_SHARE:.0%}) {'is' if one else 'are'} set apart {why};"
+        f" {'it does' if one else 'they do'} not calibrate and privacy does not protect"
         f" {'it' if one else 'them'}."
     )
     say_development(table, development, picked)
@@ -609,7 +612,7 @@ def choices_of(settings: Mapping[str, Any], table: Records | None, path: Path) -
     if table is None:
         return Choices(**{**given, "independent": asked == "record"})
     unit = check_unit(table, asked, str(path))
-    return Choices(**{**given, "unit": unit, "independent": unit == "record" and table.dependent})
+    return Choices(**{**given, "unit": unit, "independent": asked == "record"})
 
 
 def given_choices() -> list[str]:

@@ -19,9 +19,7 @@ def uses(table: Table, unit: Unit, sites: Sequence[str]) -> str:
     """Which columns are used and for what, how records are counted, and which columns are not used."""
     used, rest = table.columns.used(table.present), table.columns.unused(table.present)
     named = [what if what == name else f"{what}={plain(name)}" for what, name in used.items()]
-    each = (
-        "every record counts as independent" if unit == "record" else "every source is one unit, with all its answers"
-    )
+    each = "every record counts as independent" if unit == "record" else "every source is one unit"
     where = count(len(sites), "site") if "site" in used else f"one site, {LOCAL_SITE!r}"
     line = f"Uses {', '.join(named)}; {each}; {where}."
     if not rest:
@@ -40,8 +38,8 @@ def development_words(development: Development, unit: Unit, labels: Labels, thre
         )
     if labels.wrong_way:
         lines.append(
-            f"warning: more answers with high scores are unsupported ({labels.upper:.0%} in the upper half) than with"
-            f" low ones ({labels.lower:.0%}): is the loss the right way round (1 = unsupported), and the score"
+            f"warning: more answers with high scores are unsupported ({labels.upper:.0%} above the middle score) than"
+            f" with low ones ({labels.lower:.0%}): is the loss the right way round (1 = unsupported), and the score"
             " (higher = better supported)?"
         )
     return lines
@@ -54,8 +52,8 @@ def mixture_words(registration: Registration) -> list[str]:
     names = [site.name for site in registration.sites]
     shares = ",".join([*(f"{plain(name)}=SHARE" for name in names[:3]), *(["..."] if len(names) > 3 else [])])
     return [
-        f"No --weights: the claim is about these {len(names)} sites mixed as they calibrate, about equally; declare"
-        f" another mixture with --weights {shares}"
+        f"No --weights: the claim is about these {len(names)} sites mixed as they calibrate (equal batches, while they"
+        f" last); declare another mixture with --weights {shares}"
     ]
 
 

@@ -47,7 +47,7 @@ class Forecast:
         """In words."""
         head = f"target {self.target_risk:g} at epsilon {self.epsilon:g}"
         if self.too_few:
-            return f"{head}: too few units to tell; no threshold is plainly below the target, nor is every one above it"
+            return f"{head}: too few units to tell whether a threshold that accepts enough has a risk below the target"
         if math.isinf(self.limit):
             return f"{head}: out of reach; no threshold with enough acceptance has a risk below the target"
         floor = f"without privacy and told the best threshold: {self.limit:,.0f}"

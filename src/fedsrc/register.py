@@ -12,7 +12,7 @@ import polars as pl
 from pydantic import ValidationError
 
 from fedsrc.errors import FedsrcError
-from fedsrc.records import Floats, Records, Unit, most_answers, public_seed, unit_count
+from fedsrc.records import Floats, Records, Unit, most_answers, public_seed, unit_codes, unit_count
 from fedsrc.registration import Betting, Development, Registration, budgets, describe
 from fedsrc.site import development_rows
 
@@ -119,29 +119,47 @@ def register(
     if not choices.grid:
         values = _development_thresholds(records.score[rows], development, choices)
     answers = choices.max_answers
+    binary = bool(np.isin(records.loss[rows], (0.0, 1.0)).all())
+    unused = choices.grid and not development.inside
+    if unused:
+        _check_declared(choices, binary=binary)
     if choices.unit == "source" and answers is None:
         answers = min(most_answers(records, rows), 10)
-    binary = bool(np.isin(records.loss[rows], (0.0, 1.0)).all())
     known = replace(choices, max_answers=answers, loss_grid=choices.loss_grid or (1 if binary else GRADED_GRID))
-    unused = choices.grid and not development.inside
     return _build(known, values, tuple(sites or records.site_names), None if unused else development)
+
+
+def _check_declared(choices: Choices, *, binary: bool) -> None:
+    """With a public grid nothing that is registered comes from the table, whose records may calibrate later."""
+    if choices.unit == "source" and choices.max_answers is None:
+        raise FedsrcError(
+            "with --grid nothing is taken from the table", hint="say how many answers a source may have: --max-answers"
+        )
+    if choices.loss_grid is None and not binary:
+        raise FedsrcError(
+            "with --grid nothing is taken from the table", hint="losses are graded: say how finely, --loss-grid 100"
+        )
 
 
 def development_labels(records: Records, development: Development, unit: Unit) -> Labels:
     """How many development answers are unsupported, and whether they are plainly the ones with the higher scores.
 
-    The rank correlation of score and loss, in standard errors that count units, because answers of one source may
-    depend on each other. Rows without a score have no rank.
+    The rank correlation of score and loss over units, each with its means, because answers of one source may depend on
+    each other. Rows without a score have no rank.
     """
     rows = development_rows(records, development, unit)
     seen = rows & (records.score >= 0)
-    score, loss = records.score[seen], records.loss[seen]
-    halves = np.array_split(loss[np.argsort(score, kind="stable")], 2)
-    lower, upper = (float(half.mean()) if half.size else 0.0 for half in halves)
+    _, units = np.unique(unit_codes(records, unit)[seen], return_inverse=True)
+    sizes = np.bincount(units)
+    score, loss = (np.bincount(units, weights=each[seen]) / sizes for each in (records.score, records.loss))
     varied = score.size > 1 and np.ptp(score) > 0 and np.ptp(loss) > 0
-    rising = float(np.corrcoef(_ranks(score), _ranks(loss))[0, 1]) if varied else 0.0
-    wrong_way = rising * np.sqrt(development.units - 1) > WRONG_WAY
-    return Labels(float(records.loss[rows].mean()), upper, lower, bool(wrong_way))
+    if not varied:
+        return Labels(float(records.loss[rows].mean()), 0.0, 0.0, False)
+    above = score > np.median(score)
+    above = above if above.any() else score >= np.median(score)
+    rising = float(np.corrcoef(_ranks(score), _ranks(loss))[0, 1])
+    wrong_way = rising * np.sqrt(score.size - 1) > WRONG_WAY
+    return Labels(float(records.loss[rows].mean()), float(loss[above].mean()), float(loss[~above].mean()), wrong_way)
 
 
 def _ranks(values: Floats) -> Floats:
@@ -163,7 +181,7 @@ def _development_thresholds(scores: Floats, development: Development, choices: C
     if development.units < FEWEST or not scored.size:
         raise FedsrcError(
             f"{development.units} development {choices.unit}s with {scored.size} scores are too few for thresholds",
-            hint=f"bring more records ({FEWEST} are the fewest), or take evenly spaced thresholds: --grid",
+            hint=f"{FEWEST} of them are the fewest: bring more records, or take evenly spaced thresholds with --grid",
         )
     values = quantile_thresholds(scored, choices.thresholds)
     return values if choices.exact_thresholds else in_few_digits(values, scored)

@@ -197,8 +197,8 @@ class Privacy(Frozen):
 
     @property
     def sources_alike(self) -> bool:
-        """Whether answers of one source share its weight, so that a share of answers counts every source as one."""
-        return self.max_answers > 1 and self.answer_weight == "source"
+        """Whether every source weighs the same: shares are then those of a random answer of a random source."""
+        return self.unit == "source" and (self.answer_weight == "source" or self.max_answers == 1)
 
     @property
     def mass_grid(self) -> int:
@@ -265,7 +265,7 @@ class Registration(Frozen):
         if weights and len(weights) != len(self.sites):
             raise ValueError("give every site a weight, or none")
         if weights and not math.isclose(math.fsum(weights), 1.0, abs_tol=1e-9):
-            raise ValueError("site weights must sum to one")
+            raise ValueError(f"site weights must sum to one, and these sum to {math.fsum(weights):g}")
         if self.certificate.spent > self.claim.failure_probability * (1 + 1e-9):
             raise ValueError("the certificate's budgets add up to more than the failure probability")
         if isinstance(self.certificate, Betting):

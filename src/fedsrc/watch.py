@@ -179,9 +179,8 @@ class Watch:
     def statement(self) -> str:
         """The one plain sentence."""
         unit = self.registration.privacy.unit
-        gate = f"answers with a score of at least {self.registration.thresholds.values[0]!r}"
-        if self.registration.privacy.sources_alike:
-            gate += " (every source counted as one)"
+        whose = "random answers of random sources" if self.registration.privacy.sources_alike else "answers"
+        gate = f"{whose} with a score of at least {self.registration.thresholds.values[0]!r}"
         risk = f"{100 * self.method.risk:.6g}%"
         if self.alarm is not None:
             return (

@@ -24,8 +24,9 @@ class Folded(NamedTuple):
 def evidence_rows(view: View) -> Folded:
     """Rounds: the first few and the latest."""
     evidence = view["evidence"]
-    rows = [{**row, "shown": value_words(evidence, row["value"]), "reached": reached(evidence, row["value"])}
-            for row in ends(evidence["rounds"], ROUNDS)]  # fmt: skip
+    first = next((row["round"] for row in evidence["rounds"] if reached(evidence, row["value"])), math.inf)
+    rows = [{**row, "shown": value_words(evidence, row["value"]), "reached": row["round"] >= first}
+            for row in ends(evidence["rounds"], ROUNDS)]  # once reached, the line stays reached  # fmt: skip
     for row in rows:
         row["risk"] = "no bound yet" if row["risk_upper"] >= 1 else f"risk at most {row['risk_upper']:.3g}"
     return Folded(rows, left_out(len(evidence["rounds"]) - len(rows), "round"))

@@ -61,9 +61,12 @@ def choose(
     records: pl.DataFrame, candidates: Sequence[str], passes: Mapping[str, int], *, records_sha256: str
 ) -> Choice:
     """The best of the candidates, which are columns of a records table of development answers."""
-    missing = [name for name in candidates if name not in records.columns]
+    missing = [name for name in (*candidates, "loss", "source") if name not in records.columns]
     if missing or not candidates:
-        raise FedsrcError(f"the table has no column {', '.join(map(repr, missing))}", hint="score the answers first")
+        raise FedsrcError(
+            f"the table has no column {', '.join(map(repr, missing))}",
+            hint="score the answers with `fedsrc score`, or bring a table with loss, source and the scores",
+        )
     losses = records["loss"].to_numpy()
     if records["loss"].null_count() or not 0 < np.count_nonzero(losses) < losses.size:
         raise FedsrcError("choosing needs a label for every answer, supported and unsupported ones")
