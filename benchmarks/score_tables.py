@@ -190,7 +190,7 @@ def scores_of(frame: pl.DataFrame) -> list[str]:
 def passes(columns: Sequence[str], most: tuple[int, int]) -> dict[str, int]:
     """Extra passes of the model for each column."""
     drawn = {f"{name}-{count}": count for name, both in counts(most).items() for count in both}
-    fitted = {"franq": 1, "franq-faithfulness": 1}
+    fitted = {"franq": 1, "franq-faithfulness": 1, "detector": 1}  # a detector's weights are its own, so is its pass
     known = {name: SCORES[name].extra_passes(1) for name in columns if name in SCORES}
     return {name: known.get(name, drawn.get(name, fitted.get(name, 0))) for name in columns}
 

@@ -249,7 +249,13 @@ def headline(rank: Ranked, ranks: Sequence[Ranked], ragtruth: Study, halueval: S
 
 {len(rag)} scores on RAGTruth question answering (four generators, {rank.frame["source"].n_unique()} sources) and
 {len(hal)} on HaluEval (three tasks), at epsilon 4 and target 0.30: the same answers, splits, events, seeds and
-certificates for all. On RAGTruth the paper's certificate fires in most trials in {counts[0]} of {4 * len(rag)} cells,
+certificates for all.
+
+**Which one to take.** Without a model `familiarity`; with a model and no labels to fit on `window` or `lift`; with a
+few hundred labelled sources to spare a fitted `probe`. Responses drawn from a small model are not worth their price.
+Hold any of them against `shortness`, and let `fedsrc choose` decide on development answers of your own.
+
+On RAGTruth the paper's certificate fires in most trials in {counts[0]} of {4 * len(rag)} cells,
 ours in {counts[1]}; {len(zero["fed-src-c"])} of the scores have four zero-certificate cells under the paper's rule,
 {len(zero["betting-ladder"])} under ours. On HaluEval it is {counts[2]} and {counts[3]} of {3 * len(hal)}. Of all
 {sum(shown["fired"].to_list()):,} certificates {sum(false)} were false, at most {max(false)} of 200 in any cell (10 are
@@ -268,22 +274,29 @@ def ragtruth_reading(rank: Ranked, study: Study) -> str:
     own = {name: found.value for name, found in rank.found.items()}
     losses = [rank.frame.filter(pl.col("generator") == name)["loss"].to_numpy() for name in GENERATORS.values()]
     judge = study.at("mistral", "judge", "betting-ladder")
+    fired = [study.fired(name, "betting-ladder") for name in names]
+    on_last, in_all = sum(each[-1] for each in fired), sum(map(sum, fired))
     return f"""\
 Without a gate, the share of unsupported answers is {" / ".join(f"{loss.mean():.2f}" for loss in losses)}.
 
 **Responses drawn from a model this small say little about answers of others.** The AUCs of the {len(names)} scores that
-draw lie between {min(drawn):.2f} and {max(drawn):.2f}, close to a coin, and more responses do not help. What is
-certified with them is almost all on llama 70b, where the share to begin with is near the target. The paper, which drew
-from the generators themselves, found scores between 0.49 and 0.62 and certified nothing with these.
+draw lie between {min(drawn):.2f} and {max(drawn):.2f}, close to a coin, and more responses do not raise them; what is
+certified goes either way. Of {in_all:,} certificates with them {on_last:,} are on llama 70b, where the share to begin
+with is near the target. The paper, which drew from the generators themselves, found scores between 0.49 and 0.62 and
+certified nothing with these.
 
-**Reading the evidence ranks better.** Lift {own["lift"]:.2f}, FRANQ's faithfulness {own["franq-faithfulness"]:.2f}; the
-token probe, fitted on 235 sources, {own["probe"]:.2f}. Counting words that the evidence lacks (`familiarity`,
-{own["familiarity"]:.2f}) needs no model, and only probe and detector beat it. The mechanistic score
-({own["mechanistic"]:.2f}) finds little in a 135M model, where the paper's adaptation to the 7B generator was its best.
+**Reading the evidence ranks better.** Over the four generators lift has {own["lift"]:.2f}, FRANQ's faithfulness
+{own["franq-faithfulness"]:.2f}; the token probe, fitted on 235 sources, {own["probe"]:.2f}. Counting words that the
+evidence lacks (`familiarity`, {own["familiarity"]:.2f}) needs no model, and only probe and detector beat it there. The
+mechanistic score ({own["mechanistic"]:.2f}) finds little here, where the paper's adaptation to the 7B generator was its
+best; on HaluEval, fitted for each task, it does better.
 
 **A certificate needs good answers at the top, not a good AUC.** `judge` ranks no better than a coin, yet on mistral one
 of its thresholds has a risk of {judge["oracle_floor"]:.2f}, and ours certifies it, at an acceptance of
-{judge["acceptance"]:.2f}."""
+{judge["acceptance"]:.2f}.
+
+What was looked at: the probe's stretch of tokens and the window's width were not chosen blind ([scores](scores.md) says
+how), so expect a little less of these two elsewhere."""
 
 
 def chosen_reading(rank: Ranked, ranks: Sequence[Ranked]) -> str:
@@ -293,8 +306,9 @@ def chosen_reading(rank: Ranked, ranks: Sequence[Ranked]) -> str:
     return f"""\
 The criterion is fixed in the code: the highest AUC on development answers, of equals the fewest extra passes, then the
 first by name. From development to unseen answers the AUC of the chosen score fell by
-{max(falls):.3f} at most. `shortness` was no candidate: it is a control. The fine-tuned detector was none either, since
-it had seen the development answers. On a table of yours:
+{max(falls):.3f} at most. `shortness` was no candidate: it is a control. Probe, mechanistic and FRANQ columns of
+development answers are out of fold: each source is scored by a fit that did not see it. The fine-tuned detector had
+seen all of them, so it was no candidate. On a table that `fedsrc score` wrote:
 
     fedsrc choose dev.parquet --score lift --score window --score familiarity -o choice.json"""
 
@@ -356,8 +370,8 @@ any fired; a *zero-certificate cell* has none in any trial. *Paper's* is Fed-SRC
 default certificate on the default release."""
 
 RANKING = """\
-*Lowest risk* is that of the best threshold with an acceptance of at least 0.05, all labels known: above 0.30, no rule
-can certify anything, and a certificate would be false. AUCs have 95% intervals from resampling whole sources. *Extra
+*Lowest risk* is that of the best threshold with an acceptance of at least 0.05, all labels known: above 0.30 a
+certificate is false. AUCs have 95% intervals from resampling whole sources. *Extra
 passes* are those of the language model beyond the one that wrote the response. *Seconds* are per response on an H200,
 see [below](#what-a-response-costs)."""
 
@@ -391,15 +405,17 @@ them together, whose answers were not at hand. Its Table halueval is scored by Q
 same, the scores are not."""
 
 BESIDE_READING = """\
-The paper concludes that no score dominates, and that which one certifies is not known in advance. So it is here among
-scores that are not fitted. Its rule certifies more here than in its own table, with a lift that ranks better."""
+The paper concludes that no score dominates, and that which one certifies is not known in advance. Here, on RAGTruth,
+the fitted probe and detector lead; elsewhere no score does, and `familiarity`, which needs no model, is hard to
+beat."""
 
 COST = """\
 ## What a response costs
 
 The column *seconds* divides the time of each kind of reading on one H200 by the answers read, in batches, without
-loading the model ([the measured times](../../benchmarks/scores_seconds.json)). A score of drawn responses is charged
-for all it takes, as if no other answer shared its prompt. `<` marks what reads one side of the two that were timed.
+loading the model ([the measured times](../../benchmarks/scores_seconds.json); those of token scores are of
+[throughput](throughput.md), and `<` marks what reads less than was timed there). A score of drawn responses is charged
+for all it takes, as if no other answer shared its prompt.
 Embedding is extra: the H200 embedded 197,172 responses and sentences in 15.1 s. `mechanistic` costs no extra pass where
 the reading with the evidence is made anyway, but that reading keeps attention and projects every layer onto the
 vocabulary.
