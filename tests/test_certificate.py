@@ -206,6 +206,14 @@ def test_edited_transcripts_and_registrations_are_refused(run: Path) -> None:
         verify(run)
 
 
+def test_the_transcript_of_another_run_is_named(run: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    certify_table(registration(RECORDS, batch=60), RECORDS, other, tmp_path / "ledger", KEY)
+    shutil.copy(other / TRANSCRIPT, run / TRANSCRIPT)
+    with pytest.raises(FedsrcError, match=f"{TRANSCRIPT}: is the transcript of another run"):
+        verify(run)
+
+
 def test_expiry(run: Path) -> None:
     assert not verify(run, now=datetime.now(UTC) + timedelta(days=364)).expired
     assert verify(run, now=datetime.now(UTC) + timedelta(days=366)).expired

@@ -59,6 +59,8 @@ def test_a_choice_is_written_once_and_refuses_its_sources(tmp_path: Path) -> Non
 def test_what_cannot_be_chosen_from() -> None:
     with pytest.raises(FedsrcError, match="no column 'none'"):
         choose(TABLE, ["none"], {}, records_sha256=SHA)
+    with pytest.raises(FedsrcError, match="no column 'loss', 'source'"):
+        choose(TABLE.drop("loss", "source"), ["good"], {}, records_sha256=SHA)
     for losses in ([0.0, 0.0, 0.0, 0.0], [0.0, 1.0, None, 1.0]):
         with pytest.raises(FedsrcError, match="a label for every answer"):
             choose(TABLE.with_columns(loss=pl.Series(losses)), ["good"], {}, records_sha256=SHA)

@@ -331,3 +331,41 @@ def test_canonical_bytes_are_stable(value: Any) -> None:
 def test_nan_has_no_canonical_form() -> None:
     with pytest.raises(ValueError):
         canonical_bytes({"x": math.nan})
+
+
+def test_tied_scores_are_on_one_side_of_the_middle() -> None:
+    """Rows of a table sorted by label: how ties are split must not decide which half is worse."""
+    loss = np.repeat([0.0, 1.0], 200)
+    score = np.concatenate([np.repeat([0.0, 1.0], 100), np.repeat([0.0, 1.0], [20, 180])])
+    found = labels(score, loss)
+    assert found.wrong_way
+    assert (found.upper, found.lower) == (180 / 280, 20 / 120)
+
+
+def test_sources_of_uneven_size_are_one_each() -> None:
+    """Scores that say nothing, but five of 45 sources have sixty answers each; counted by answers, some tables alarm.
+
+    Chance of a false alarm: none, the seed is fixed.
+    """
+    rng = np.random.default_rng(1)
+    source = np.repeat(np.arange(45), [1] * 40 + [60] * 5)
+    for _ in range(100):
+        loss = (rng.random(len(source)) < rng.random(45)[source]).astype(np.float64)
+        score = np.clip(rng.random(45)[source] + 0.1 * rng.standard_normal(len(source)), 0, 1)
+        names = tuple(map(str, range(45)))
+        records = replace(table(len(source)), score=score, loss=loss, source=source, source_names=names)
+        assert not development_labels(records, development_part(records, "source", 1.0), "source").wrong_way
+
+
+def test_with_a_grid_nothing_of_a_table_is_registered() -> None:
+    """Its records may calibrate later, so what is published must be declared, not read off them."""
+    records = replace(table(100), source=np.arange(100) // 2, source_names=tuple(map(str, range(50))))
+    whole = development_part(records, "source", 1.0)
+    with pytest.raises(FedsrcError, match="nothing is taken from the table"):
+        register(Choices(0.2, 4.0, grid=True, unit="source"), records, whole)
+    assert register(Choices(0.2, 4.0, grid=True, unit="source", max_answers=4), records, whole).privacy.max_answers == 4
+    graded = replace(table(100), loss=np.full(100, 0.5))
+    every = development_part(graded, "record", 1.0)
+    with pytest.raises(FedsrcError, match="nothing is taken from the table"):
+        register(Choices(0.2, 4.0, grid=True), graded, every)
+    assert register(Choices(0.2, 4.0, grid=True, loss_grid=10), graded, every).privacy.loss_grid == 10
