@@ -159,7 +159,8 @@ def development_labels(records: Records, development: Development, unit: Unit) -
     above = above if above.any() else score >= np.median(score)
     rising = float(np.corrcoef(_ranks(score), _ranks(loss))[0, 1])
     wrong_way = rising * np.sqrt(score.size - 1) > WRONG_WAY
-    return Labels(float(records.loss[rows].mean()), float(loss[above].mean()), float(loss[~above].mean()), bool(wrong_way))
+    upper, lower = float(loss[above].mean()), float(loss[~above].mean())
+    return Labels(float(records.loss[rows].mean()), upper, lower, bool(wrong_way))
 
 
 def _ranks(values: Floats) -> Floats:
