@@ -153,8 +153,10 @@ def demo_live(folder: Path, output: str) -> NoReturn:
     same = all((folder / "by-files" / name).read_bytes() == (parties.run / name).read_bytes() for name in COMPARED)
     if same:
         say("Played again by files on the same releases: transcript and certificate are the same, byte for byte.")
-    elif body["absent"] + body["refused"] == 0:
+    elif body["absent"] + body["refused"] == 0 and all(site["records"] for site in body["sites"]):
         raise FedsrcError("the run by files differs from the live one", where=str(folder))
+    else:
+        say("Played again by files it is another run: live, a site did not come or did not answer in time.")
     finish(body, parties.run, output)
 
 
