@@ -6,8 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,6 +23,13 @@ pytest.importorskip("flwr")
 BIN = Path(sys.executable).parent
 FEDSRC = str(BIN / "fedsrc")
 SECONDS = 600.0
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A folder with a short name: the sites' sockets lie below it."""
+    with tempfile.TemporaryDirectory(prefix="fl") as folder:
+        yield Path(folder)
 
 
 def test_five_sites_from_one_command(tmp_path: Path) -> None:

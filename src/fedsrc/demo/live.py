@@ -19,6 +19,7 @@ from fedsrc.federation.files import answer_file, collect, read_request, start
 from fedsrc.federation.flower import Settings
 from fedsrc.federation.node_keys import name_of_public
 from fedsrc.federation.processes import Child, Tls, environment, free_port, program
+from fedsrc.federation.site_socket import LONGEST_PATH
 from fedsrc.federation.superlink import Address, ServerPlan, supervise
 from fedsrc.federation.trial import make_trial
 from fedsrc.files import write_whole
@@ -85,6 +86,7 @@ class Parties:
 
 def set_up(parties: Parties) -> Registration:
     """Keys, certificates and tables of every party, a registration, and each site's word that it allows it."""
+    _check_sockets(parties)
     if not parties.registration.exists():
         public = make_trial(parties.folder / "parties", parties.sites)
         write_whole(parties.registration, _register(parties, public).to_toml().encode())
@@ -94,6 +96,14 @@ def set_up(parties: Parties) -> Registration:
             allow(ledger, site, registration, max_epsilon=registration.privacy.epsilon)
     write_whole(parties.run / "registration.toml", registration.to_toml().encode())
     return registration
+
+
+def _check_sockets(parties: Parties) -> None:
+    """Refuse a folder in which a site could not listen, before anything is made."""
+    longest = max((str(parties.table(site).absolute()) for site in parties.sites), key=len)
+    if len(f"{longest}.socket".encode()) > LONGEST_PATH:
+        what = "the folder's path is too long for the sites' sockets"
+        raise FedsrcError(what, where=str(parties.folder), hint="choose a shorter -o")
 
 
 def _register(parties: Parties, public: dict[str, str]) -> Registration:
