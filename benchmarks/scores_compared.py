@@ -130,27 +130,17 @@ def certified_table(names: Sequence[str], study: Study) -> str:
     return markdown(["score", *RULE_HEADS], rows)
 
 
-def ragtruth_ranking(rank: Ranked, mistral: dict[str, Area], study: Study, times: dict[str, Any]) -> str:
-    extra = passes(scores_of(rank.frame), COUNTS["ragtruth"])
-    head = ["score", "AUC, four generators", "AUC, mistral", "lowest risk", "extra passes", "seconds"]
+def ranking_table(
+    frame: pl.DataFrame, found: dict[str, dict[str, Area]], files: Sequence[str], study: Study, times: dict[str, Any]
+) -> str:
+    """AUCs on the sets of answers by name, the lowest risk in each cell, and what a response costs in each file."""
+    names = scores_of(frame)
+    extra = passes(names, COUNTS["ragtruth" if "ragtruth" in files else "halueval"])
+    head = ["score", *(f"AUC, {answers}" for answers in found), "lowest risk", "extra passes", "seconds"]
     rows = [
         [
-            f"`{score}`", str(rank.found[score]), str(mistral[score]), study.floors(score), str(extra[score]),
-            told([seconds(times, "ragtruth", score)], score),
-        ]
-        for score in scores_of(rank.frame)
-    ]  # fmt: skip
-    return markdown(head, rows)
-
-
-def halueval_ranking(ranks: Sequence[Ranked], study: Study, times: dict[str, Any]) -> str:
-    names = scores_of(ranks[0].frame)
-    extra = passes(names, COUNTS["halueval"])
-    head = ["score", *(f"AUC, {rank.name}" for rank in ranks), "lowest risk", "extra passes", "seconds"]
-    rows = [
-        [
-            f"`{score}`", *(str(rank.found[score]) for rank in ranks), study.floors(score), str(extra[score]),
-            told([seconds(times, task, score) for task in TASKS], score),
+            f"`{score}`", *(str(areas_of[score]) for areas_of in found.values()), study.floors(score),
+            str(extra[score]), told([seconds(times, file, score) for file in files], score),
         ]
         for score in names
     ]  # fmt: skip
@@ -327,9 +317,9 @@ def main() -> None:
     publish("scores-compared.md", [
         headline(rank, ranks, ragtruth, halueval), HEAD,
         RAGTRUTH, certified_table(scores_of(rank.frame), ragtruth), ragtruth_reading(rank, ragtruth), RANKING,
-        ragtruth_ranking(rank, mistral, ragtruth, times),
+        ranking_table(rank.frame, {"four generators": rank.found, "mistral": mistral}, ["ragtruth"], ragtruth, times),
         HALUEVAL, certified_table(scores_of(ranks[0].frame), halueval), HALUEVAL_READING, RANKING,
-        halueval_ranking(ranks, halueval, times),
+        ranking_table(ranks[0].frame, {each.name: each.found for each in ranks}, TASKS, halueval, times),
         CHOSEN, chosen_table(rank, ranks, ragtruth, halueval), chosen_reading(rank, ranks),
         BESIDE, *beside, BESIDE_READING, COST, cost_table(times), NOT_HAD,
     ])  # fmt: skip

@@ -194,7 +194,8 @@ def check_transcript(folder: Path, *, needed: bool = False) -> None:
 def _check_opened(entry: Entry, registration: Registration, folder: Path) -> None:
     """Refuse a registration that is not the one which the transcript was opened under."""
     if isinstance(entry, Opened) and entry.registration != registration.digest:
-        if _signed_registration(folder) == registration.digest:
+        found = _signed_certificate(folder)
+        if found is not None and found.get("registration") == registration.digest:
             what = f"is the transcript of another run, of registration {entry.registration}"
             raise FedsrcError(what, where=str(folder / TRANSCRIPT), hint=AGAIN)
         raise FedsrcError(
@@ -205,23 +206,21 @@ def _check_opened(entry: Entry, registration: Registration, folder: Path) -> Non
         )
 
 
-def _signed_registration(folder: Path) -> Any:
-    """The registration's digest in the folder's certificate, if there is one and its signature fits."""
+def _check_head(chain: Chain, folder: Path, error: FedsrcError) -> None:
+    """Refuse a transcript that is not the one which the folder's certificate was signed over."""
+    found = _signed_certificate(folder)
+    if found is not None and found.get("transcript") != chain.head:
+        what = f"the transcript was changed after it was signed ({error.what})"
+        raise FedsrcError(what, where=str(folder / TRANSCRIPT), hint=AGAIN) from error
+
+
+def _signed_certificate(folder: Path) -> Body | None:
+    """The folder's certificate, if there is one and its signature fits."""
     path = folder / CERTIFICATE
     if not path.exists():
         return None
     found = parse_certificate(read_text(path, MAX_BYTES), str(path))
-    return found.get("registration") if _as_signed(found) else None
-
-
-def _check_head(chain: Chain, folder: Path, error: FedsrcError) -> None:
-    """Refuse a transcript that is not the one which the folder's certificate was signed over."""
-    path = folder / CERTIFICATE
-    if path.exists():
-        found = parse_certificate(read_text(path, MAX_BYTES), str(path))
-        if _as_signed(found) and found.get("transcript") != chain.head:
-            what = f"the transcript was changed after it was signed ({error.what})"
-            raise FedsrcError(what, where=str(folder / TRANSCRIPT), hint=AGAIN) from error
+    return found if _as_signed(found) else None
 
 
 def runs_below(folder: Path) -> list[Path]:

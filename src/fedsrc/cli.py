@@ -382,7 +382,7 @@ def show_check(source: Table, table: Records, registration: Registration, output
         return
     sites = listed([f"{name} {number:,}" for name, number in units.items()])
     click.echo(f"{source.path}: {count(len(table), 'row')}; {count(total, unit)} could calibrate ({sites}).")
-    most = min(total, registration.schedule.batch * registration.schedule.rounds * len(units))
+    most = min(total, registration.most_units)
     click.echo(f"A run would ask for {most:,} of them at most. Whether some were used before was not looked at.")
     click.echo("Nothing was spent and nothing was written. Run it without --check to certify.")
 

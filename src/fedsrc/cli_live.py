@@ -21,6 +21,7 @@ from fedsrc.federation.node_keys import name_of_private, name_of_public
 from fedsrc.federation.post import Patience
 from fedsrc.federation.processes import Tls, check_encrypted, program
 from fedsrc.federation.site_process import SitePlan, serve_site
+from fedsrc.federation.site_socket import socket_of
 from fedsrc.federation.superlink import Address, ServerPlan, supervise
 from fedsrc.federation.supernode import NodePlan
 from fedsrc.files import write_whole
@@ -54,7 +55,7 @@ def site_command(registration: Path, records: Path, name: str, key: Path, **give
     The registration must have been allowed with `fedsrc allow`. Every refusal is in the log, with its reason.
     """
     stop_on_terminate()
-    place = given["socket"] or records.with_name(records.name + ".socket")
+    place = given["socket"] or socket_of(records)
     node_key, name_of = given["node_key"], name_of_private if given["superlink"] else name_of_public
     plan = SitePlan(
         Registration.read(registration), name, table_at(records, given), given["ledger"] or ledger_of(records),

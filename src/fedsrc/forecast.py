@@ -200,9 +200,7 @@ def _falling(noised: Floats, units: int) -> Floats:
 
 def _horizon(registration: Registration) -> int:
     """How many units a forecast looks ahead."""
-    schedule = registration.schedule
-    per_round = schedule.batch * (1 if schedule.policy == "recruit" else len(registration.sites))
-    return per_round * schedule.rounds * HORIZON
+    return registration.most_units * HORIZON
 
 
 def _pool(parts: Sequence[Units]) -> Units:

@@ -37,7 +37,8 @@ UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException)  # a dama
 MISSING_SCORE = -1.0  # below every threshold: bin 0
 SOURCE_NAME = re.compile(  # what people call the thing that several answers share
     r"(source|question|query|prompt|document|doc|article|passage|patient|person|user|customer|session|conversation"
-    r"|dialogue|dialog|thread|chat|encounter|ticket|case|account|context|call|email|claim|order)s?(id|ids|no|nr|num|number|key|name|uuid|hash|text|)"
+    r"|dialogue|dialog|thread|chat|encounter|ticket|case|account|context|call|email|claim|order)s?"
+    r"(id|ids|no|nr|num|number|key|name|uuid|hash|text|)"
 )
 
 

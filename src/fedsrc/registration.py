@@ -289,6 +289,12 @@ class Registration(Frozen):
             raise ValueError("an alarm below the certified target risk would ring at what was certified")
 
     @property
+    def most_units(self) -> int:
+        """Units that the schedule asks for at most, over all rounds: of every site, or of the one recruited."""
+        asked = 1 if self.schedule.policy == "recruit" else len(self.sites)
+        return self.schedule.batch * self.schedule.rounds * asked
+
+    @property
     def fixed_mixture(self) -> bool:
         """Whether the mixture spoken of is the same at every look: bounds then hold for every target at once.
 

@@ -19,7 +19,7 @@ from fedsrc.federation.files import answer_file, collect, read_request, start
 from fedsrc.federation.flower import Settings
 from fedsrc.federation.node_keys import name_of_public
 from fedsrc.federation.processes import Child, Tls, environment, free_port, program
-from fedsrc.federation.site_socket import LONGEST_PATH
+from fedsrc.federation.site_socket import socket_of, too_long
 from fedsrc.federation.superlink import Address, ServerPlan, supervise
 from fedsrc.federation.trial import make_trial
 from fedsrc.files import write_whole
@@ -100,8 +100,7 @@ def set_up(parties: Parties) -> Registration:
 
 def _check_sockets(parties: Parties) -> None:
     """Refuse a folder in which a site could not listen, before anything is made."""
-    longest = max((str(parties.table(site).absolute()) for site in parties.sites), key=len)
-    if len(f"{longest}.socket".encode()) > LONGEST_PATH:
+    if any(too_long(socket_of(parties.table(site).absolute())) for site in parties.sites):
         what = "the folder's path is too long for the sites' sockets"
         raise FedsrcError(what, where=str(parties.folder), hint="choose a shorter -o")
 

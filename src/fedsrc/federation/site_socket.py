@@ -101,8 +101,18 @@ class Door:
             self._free.release()
 
 
+def socket_of(records: Path) -> Path:
+    """Where a site listens unless it is told otherwise: beside its table."""
+    return records.with_name(records.name + ".socket")
+
+
+def too_long(path: Path) -> bool:
+    """Whether no socket can have this path."""
+    return len(os.fsencode(path)) > LONGEST_PATH
+
+
 def _listen(path: Path) -> socket.socket:
-    if len(os.fsencode(path)) > LONGEST_PATH:
+    if too_long(path):
         hint = f"a socket's path may have {LONGEST_PATH} bytes; choose a shorter one with --socket"
         raise FedsrcError("the path is too long for a socket", where=str(path), hint=hint)
     _clear(path)
