@@ -23,8 +23,8 @@ import numpy as np
 from gate_common import TRUSTED, certified, process, renewed, service
 from tables import markdown, publish
 
-from fedsrc.canonical import digest_bytes
 from fedsrc.certificate import CERTIFICATE
+from fedsrc.common.canonical import digest_bytes
 from fedsrc.gate import Gate
 
 AIM = 100_000  # decisions a second

@@ -16,10 +16,10 @@ from scipy.special import ndtr, ndtri
 from tables import records_of
 
 from fedsrc.certificate import certificate_text, signed
+from fedsrc.common.clock import TIME
+from fedsrc.common.signing import Key, public_hex
 from fedsrc.federation.local import certify_table
-from fedsrc.keys import Key, public_hex
 from fedsrc.register import Choices, development_part, register
-from fedsrc.release import TIME
 
 KEY = Key.generate()
 TRUSTED = public_hex(KEY)

@@ -26,15 +26,17 @@ import polars as pl
 from tables import markdown, publish, records_of
 
 from fedsrc.certificate import REGISTRATION, TRANSCRIPT, issue, signed, verify, write_certificate
+from fedsrc.common.clock import utc_now
+from fedsrc.common.durable import write_whole
+from fedsrc.common.signing import Key, public_hex
 from fedsrc.federation.files import answer_file, start
-from fedsrc.files import write_whole
-from fedsrc.keys import Key, public_hex
 from fedsrc.ledger import Ledger
+from fedsrc.maths.arrays import Floats
 from fedsrc.policy import allow
-from fedsrc.records import Floats, Records, Units, read_records
+from fedsrc.records import Records, Units, read_records
 from fedsrc.register import Choices, development_part, register
 from fedsrc.registration import Registration
-from fedsrc.release import Request, histogram, make_release, utc_now
+from fedsrc.release import Request, histogram, make_release
 from fedsrc.replay import Replay
 from fedsrc.run import Answer, begin, record, run
 from fedsrc.stream import AHEAD, BATCH, Table

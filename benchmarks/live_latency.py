@@ -22,6 +22,7 @@ from pathlib import Path
 from tables import markdown, publish
 
 from fedsrc.certificate import verify
+from fedsrc.common.durable import write_whole
 from fedsrc.demo.live import Parties, sites_running
 from fedsrc.federation import flower_app
 from fedsrc.federation.flower import Settings
@@ -30,7 +31,6 @@ from fedsrc.federation.post import Patience
 from fedsrc.federation.processes import Tls
 from fedsrc.federation.superlink import Address, ServerPlan, supervise
 from fedsrc.federation.trial import make_trial
-from fedsrc.files import write_whole
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow
 from fedsrc.register import Choices, register_grid

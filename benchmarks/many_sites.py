@@ -31,11 +31,11 @@ import polars as pl
 from tables import markdown, publish
 
 from fedsrc.certificate import REGISTRATION, TRANSCRIPT, issue, replay_run, signed, verify, write_certificate
+from fedsrc.common.signing import Key, load, load_or_make, public_hex
 from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, RELEASE, Frame
 from fedsrc.federation.guard import Guard
 from fedsrc.federation.live import play
 from fedsrc.federation.post import Letter, Node, Patience, Reply
-from fedsrc.keys import Key, load, load_or_make, public_hex
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow
 from fedsrc.register import Choices, register_grid

@@ -18,8 +18,7 @@ from tables import markdown, publish
 
 from fedsrc.audit import membership
 from fedsrc.audit.membership import Audit, Bools, Publish, Worlds
-from fedsrc.maths.basis import Ints
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.privacy import rho_of_scale
 from fedsrc.noise import add_discrete_gaussian
 from fedsrc.records import Units

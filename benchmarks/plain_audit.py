@@ -21,9 +21,9 @@ from fedsrc.audit.trials import discrete_gaussian
 from fedsrc.comparators import Aim
 from fedsrc.errors import FedsrcError
 from fedsrc.maths import betting, contrast, variance_adaptive
-from fedsrc.maths.basis import Ints, covariance
+from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import Covariance
-from fedsrc.maths.boundaries import Floats
 from fedsrc.maths.transfer import eta
 from fedsrc.recruit import next_slots
 from fedsrc.release import registered_mechanism

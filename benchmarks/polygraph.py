@@ -27,7 +27,7 @@ from scipy.stats import spearmanr
 from tables import markdown, publish
 
 from fedsrc.data.answers import Answer, read_answers
-from fedsrc.records import Floats
+from fedsrc.maths.arrays import Floats
 from fedsrc.scores.catalogue import Settings
 from fedsrc.scores.confidence import mean_entropy
 from fedsrc.scores.embedding import Embedded, load_embedder

@@ -18,7 +18,8 @@ from tables import markdown, publish, records_of, words
 
 from fedsrc.audit.population import Support, truth, uniform
 from fedsrc.audit.trials import Draw, simulate, streams
-from fedsrc.records import Floats, Positions, Records, Unit, units_of
+from fedsrc.maths.arrays import Floats
+from fedsrc.records import Positions, Records, Unit, units_of
 from fedsrc.recruit import whole
 from fedsrc.register import Choices, Preset, development_part, register
 from fedsrc.registration import Registration

@@ -29,13 +29,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fedsrc.canonical import digest_bytes
+from fedsrc.common.canonical import digest_bytes
 from fedsrc.data.answers import Answer
 from fedsrc.data.halueval import read_halueval
 from fedsrc.data.ragtruth import read_ragtruth
 from fedsrc.demo import TASKS, Task
 from fedsrc.demo.make_tables import PAIRS, PLACES
-from fedsrc.records import Floats
+from fedsrc.maths.arrays import Floats
 from fedsrc.scores.catalogue import BASIC, JUDGED, SAMPLED, SCORES, Settings
 from fedsrc.scores.development import folds_of, labels_of
 from fedsrc.scores.embedding import Embeds, load_embedder

@@ -18,7 +18,8 @@ import scores_certificate
 from tables import markdown, publish
 
 from fedsrc.data.ragtruth import read_noted
-from fedsrc.records import Floats, Positions
+from fedsrc.maths.arrays import Floats
+from fedsrc.records import Positions
 
 MODEL_SCORES = ("lift", "window", "probability", "entropy")
 PLAIN_SCORES = ("lexical", "familiarity", "shortness")

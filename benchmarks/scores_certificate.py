@@ -30,8 +30,8 @@ from tables import markdown, words
 
 from fedsrc.audit.population import Truth
 from fedsrc.audit.trials import simulate
-from fedsrc.canonical import digest
-from fedsrc.records import Floats
+from fedsrc.common.canonical import digest
+from fedsrc.maths.arrays import Floats
 from fedsrc.register import Choices, Preset, quantile_thresholds
 from fedsrc.release import registered_mechanism
 from fedsrc.tally import masses

@@ -18,7 +18,7 @@ from score_tables import COUNTS, passes, scores_of
 from scores import Area, Rows, areas
 from tables import RESULTS, markdown, publish
 
-from fedsrc.canonical import file_digest
+from fedsrc.common.canonical import file_digest
 from fedsrc.demo import TASKS
 from fedsrc.scores.choose import Choice, choose
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsrc.records import Floats, Positions, Records
+from fedsrc.maths.arrays import Floats
+from fedsrc.records import Positions, Records
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 

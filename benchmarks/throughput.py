@@ -24,7 +24,8 @@ from tables import RESULTS, markdown
 from fedsrc.data.answers import Answer
 from fedsrc.data.halueval import Task, read_halueval
 from fedsrc.data.ragtruth import read_ragtruth
-from fedsrc.scores.model import Floats, Prompted, TokenScores
+from fedsrc.maths.arrays import Floats
+from fedsrc.scores.model import Prompted, TokenScores
 from fedsrc.scores.prompts import prompt
 from fedsrc.scores.transformers_model import BATCH_TOKENS, TransformersModel, load_gguf
 

@@ -8,8 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 from fedsrc import Choices, Ledger, load_or_make, read_records
+from fedsrc.common.signing import Key, public_hex
 from fedsrc.federation.files import answer_file, collect, read_request, start
-from fedsrc.keys import Key, public_hex
 from fedsrc.policy import allow
 from fedsrc.register import register_grid
 

@@ -11,11 +11,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from fedsrc import files
+from fedsrc.common import durable as files
+from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import answer_file, collect, read_request, start
 from fedsrc.federation.local import certify_table
-from fedsrc.keys import Key, public_hex
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow
 from fedsrc.registration import Registration

@@ -15,9 +15,9 @@ import pytest
 
 from fedsrc.certificate import certificate_text, signed
 from fedsrc.cli import main
+from fedsrc.common.clock import TIME
+from fedsrc.common.signing import Key, public_hex
 from fedsrc.federation.local import certify_table
-from fedsrc.keys import Key, public_hex
-from fedsrc.release import TIME
 from tests.helpers import registration, table
 
 KEY = Key.generate()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsrc.canonical import digest
+from fedsrc.common.canonical import digest
 from fedsrc.records import Records, Units
 from fedsrc.register import Choices, development_part, register
 from fedsrc.registration import Registration

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from fedsrc.canonical import digest_bytes
 from fedsrc.certificate import TRANSCRIPT
+from fedsrc.common.canonical import digest_bytes
 from fedsrc.federation.files import parse_request
 from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, RELEASE, UNREACHED, Frame
 from fedsrc.federation.guard import Guard

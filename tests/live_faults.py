@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
-from fedsrc import files
 from fedsrc.certificate import CERTIFICATE, TRANSCRIPT
+from fedsrc.common import durable as files
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import answer_file, collect, read_request, start
 from fedsrc.federation.live import finished, play

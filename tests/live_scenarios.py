@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedsrc import files
 from fedsrc.certificate import Body
+from fedsrc.common import durable as files
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, RELEASE, Frame
 from fedsrc.federation.guard import Guard

@@ -37,8 +37,8 @@ from fedsrc.cli import main
 from fedsrc.comparators import METHODS, Aim, Evidence, Facts, gather
 from fedsrc.comparators.setting import screened
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats
 from fedsrc.maths.basis import covariance
-from fedsrc.maths.boundaries import Floats
 from fedsrc.registration import Registration
 from fedsrc.tally import Masses
 

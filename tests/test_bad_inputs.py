@@ -26,10 +26,10 @@ from click.testing import CliRunner
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from fedsrc import cli, ledger
-from fedsrc.canonical import canonical_bytes
 from fedsrc.certificate import CERTIFICATE, REGISTRATION, TRANSCRIPT, signed, write_certificate
+from fedsrc.common.canonical import canonical_bytes
+from fedsrc.common.signing import Key
 from fedsrc.federation.files import read_request, start
-from fedsrc.keys import Key
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow
 from fedsrc.records import Records

@@ -14,17 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsrc.maths.basis import (
-    Adjacency,
-    Basis,
-    BasisName,
-    Encoding,
-    covariance,
-    linear_variance,
-    sensitivity_squared,
-    suffix_numerators,
-    suffix_series,
-)
+from fedsrc.maths.basis import Basis, covariance, linear_variance, sensitivity_squared, suffix_numerators, suffix_series
+from fedsrc.maths.kinds import Adjacency, BasisName, Encoding
 from fedsrc.records import Units
 from fedsrc.registration import Registration
 from fedsrc.release import unit_masses

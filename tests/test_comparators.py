@@ -46,9 +46,9 @@ from fedsrc.comparators import (
     yu_liu,
 )
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats
 from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import Covariance, Ladder, log_wealth
-from fedsrc.maths.boundaries import Floats
 from fedsrc.records import units_of
 from fedsrc.release import registered_mechanism
 from fedsrc.tally import masses, transfer

@@ -33,9 +33,9 @@ from fedsrc.comparators import (
     selected,
 )
 from fedsrc.comparators.controls import Change
+from fedsrc.maths.arrays import Floats
 from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import ladder, log_wealth
-from fedsrc.maths.boundaries import Floats
 from tests.test_comparators import simulated
 
 ALPHA = 0.05

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedsrc.maths.arrays import Floats
 from fedsrc.scores.conu import conu, sconu
-from fedsrc.scores.model import Floats
 from fedsrc.scores.self_consistency import self_consistency
 
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from fedsrc.certificate import CERTIFICATE, issue, signed, verify
+from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import answer_file, collect, read_request, start
 from fedsrc.federation.local import LocalCarrier, certify_table
-from fedsrc.keys import Key, public_hex
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow, allowed, cost, describe_registration, status_words
 from fedsrc.records import Records

@@ -21,6 +21,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats
 from fedsrc.scores.confidence import mean_probability
 from fedsrc.scores.development import auc, labels_of
 from fedsrc.scores.fit import fitted_franq
@@ -38,7 +39,7 @@ from fedsrc.scores.judge import (
     verdict_pairs,
 )
 from fedsrc.scores.lift import window_lift
-from fedsrc.scores.model import Floats, Sample, TokenScores
+from fedsrc.scores.model import Sample, TokenScores
 from fedsrc.scores.supervised import both_sides, columns_with
 from tests.test_supervised import SHA, Arithmetic, development
 

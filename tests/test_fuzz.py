@@ -20,8 +20,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedsrc.canonical import canonical_bytes
 from fedsrc.certificate import CERTIFICATE, REGISTRATION, TRANSCRIPT, check_certificate, issue
+from fedsrc.common.canonical import canonical_bytes
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import parse_request, read_request, start
 from fedsrc.ledger import Ledger

@@ -30,9 +30,9 @@ from hypothesis import strategies as st
 
 from fedsrc import Gate
 from fedsrc.certificate import CERTIFICATE
+from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.gate import ACCEPTED, BELOW, DAY, EARLY, EXPIRED, HALTED, REASONS, UNUSABLE, Decision
-from fedsrc.keys import Key, public_hex
 from fedsrc.registration import Registration
 from tests.gate_certificates import CLAIM, KEY, TRUSTED, Terminal, body, certificate, original, renewed
 

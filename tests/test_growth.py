@@ -20,8 +20,8 @@ from typing import Any
 
 import fedsrc
 from fedsrc.certificate import REGISTRATION, TRANSCRIPT, issue, signed, verify, write_certificate
-from fedsrc.files import write_whole
-from fedsrc.keys import Key, public_hex
+from fedsrc.common.durable import write_whole
+from fedsrc.common.signing import Key, public_hex
 from fedsrc.records import units_of
 from fedsrc.register import Choices, register_grid
 from fedsrc.registration import Registration

@@ -21,8 +21,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fedsrc import cli_score
-from fedsrc.canonical import digest
 from fedsrc.cli_fit import fit_command
+from fedsrc.common.canonical import digest
 from fedsrc.data.answers import Answer, write_answers
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.catalogue import Settings

@@ -12,9 +12,10 @@ import fedsrc
 ROOT = Path(fedsrc.__file__).parent
 LAYERS = [
     ["maths"],
-    ["errors", "canonical"],
-    ["files", "records", "noise"],
-    ["registration", "keys"],
+    ["errors"],
+    ["common"],
+    ["records", "noise"],
+    ["registration"],
     ["release"],
     ["ledger", "transcript", "tally"],
     ["certify", "site", "recruit", "policy"],

@@ -25,8 +25,9 @@ from typing import Any, get_args
 
 import pytest
 
-from fedsrc.canonical import digest_bytes
 from fedsrc.certificate import CERTIFICATE, TRANSCRIPT, verify
+from fedsrc.common.canonical import digest_bytes
+from fedsrc.common.signing import Key, load, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.federation import flower_app
 from fedsrc.federation import guard as guard_words
@@ -43,7 +44,6 @@ from fedsrc.federation.post import Letter, Patience, Reply
 from fedsrc.federation.processes import Child, Tls, check_encrypted, descendants, environment, left_behind
 from fedsrc.federation.site_socket import Door
 from fedsrc.federation.trial import make_trial
-from fedsrc.keys import Key, load, public_hex
 from fedsrc.registration import Registration
 from fedsrc.release import Release, Request, SignedRequest
 from fedsrc.replay import Replay

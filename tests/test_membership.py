@@ -29,8 +29,8 @@ from scipy.stats import binom
 from fedsrc.audit import membership
 from fedsrc.audit.membership import Audit, Guesses, Publish, Worlds
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.basis import Ints, sensitivity_squared
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.maths.basis import sensitivity_squared
 from fedsrc.maths.privacy import delta_gaussian, rho_of_scale
 from fedsrc.noise import add_discrete_gaussian
 from fedsrc.recruit import make_requests

@@ -22,15 +22,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fedsrc.canonical import digest, file_digest
 from fedsrc.certificate import CERTIFICATE, TRANSCRIPT, verify
 from fedsrc.cli import cli
+from fedsrc.common.canonical import digest, file_digest
+from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import answer_file, collect, read_request, start
 from fedsrc.federation.live import check_live
 from fedsrc.federation.local import certify_table
 from fedsrc.federation.monitoring import monitor_table
-from fedsrc.keys import Key, public_hex
 from fedsrc.ledger import Ledger
 from fedsrc.monitor import MonitorChoices, brief, monitor_alarm, register_monitor, state, words
 from fedsrc.policy import allow, describe_registration

@@ -20,7 +20,8 @@ from hypothesis.extra import numpy as arrays
 from fedsrc.audit import partition
 from fedsrc.audit.partition import apportioned, dirichlet, iid, log_normal, natural
 from fedsrc.errors import FedsrcError
-from fedsrc.records import Floats, Positions
+from fedsrc.maths.arrays import Floats
+from fedsrc.records import Positions
 
 SEEDS = st.integers(0, 2**32 - 1)
 

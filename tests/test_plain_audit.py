@@ -34,7 +34,7 @@ from fedsrc.audit.outcomes import Block, rows
 from fedsrc.audit.study import Binormal, Setting
 from fedsrc.comparators import METHODS, Evidence, gather
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats
 from fedsrc.release import registered_mechanism
 from fedsrc.tally import masses
 

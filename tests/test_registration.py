@@ -17,9 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsrc.canonical import canonical_bytes, digest
+from fedsrc.common.canonical import canonical_bytes, digest
 from fedsrc.errors import FedsrcError
-from fedsrc.records import MISSING_SCORE, Floats, read_records
+from fedsrc.maths.arrays import Floats
+from fedsrc.records import MISSING_SCORE, read_records
 from fedsrc.register import (
     FEWEST,
     Choices,

@@ -25,7 +25,7 @@ from fedsrc.audit.cell import SPLIT, _records, _values, split
 from fedsrc.audit.engine import Task, run_task, tasks
 from fedsrc.audit.study import Binormal, Printed
 from fedsrc.audit.summary import known
-from fedsrc.canonical import file_digest
+from fedsrc.common.canonical import file_digest
 from fedsrc.errors import FedsrcError
 from fedsrc.studies import figures
 from fedsrc.studies.catalogue import FOLDER, LONG, NAMES, missing_tables, path_of, printed, study_of

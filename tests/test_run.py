@@ -16,9 +16,9 @@ import pytest
 
 from fedsrc.certificate import issue
 from fedsrc.certify import sample
+from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import LocalCarrier, certify_table
-from fedsrc.keys import Key
 from fedsrc.ledger import Ledger
 from fedsrc.records import Records
 from fedsrc.recruit import make_requests, next_slots

@@ -24,12 +24,13 @@ from hypothesis import strategies as st
 from fedsrc import cli_score
 from fedsrc.data.answers import Answer, write_answers
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats
 from fedsrc.scores.catalogue import BASIC, SAMPLED, SCORES, Settings
 from fedsrc.scores.drawing import chances, cut, pick, request_seed
 from fedsrc.scores.embedding import Embedded
 from fedsrc.scores.entailment import Entailed, Pair, label_columns
 from fedsrc.scores.lexical import words
-from fedsrc.scores.model import Floats, Prompted, Sample, Sampling, TokenScores, Wanted
+from fedsrc.scores.model import Prompted, Sample, Sampling, TokenScores, Wanted
 from fedsrc.scores.samples import SampleRecording
 from fedsrc.scores.scoring import Means, score_answers
 

@@ -20,8 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsrc import cli_score
-from fedsrc.canonical import file_digest
 from fedsrc.cli_fit import fit_command
+from fedsrc.common.canonical import file_digest
 from fedsrc.data.answers import Answer, write_answers
 from fedsrc.errors import FedsrcError
 from fedsrc.records import read_records

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from fedsrc.audit.population import Support, from_cells, truth, uniform
 from fedsrc.audit.shift import drifted, moved_weights, relabelled, total_variation
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.basis import Encoding
+from fedsrc.maths.kinds import Encoding
 from fedsrc.maths.transfer import eta
 from fedsrc.registration import Registration
 from tests.helpers import registration, single_units, table

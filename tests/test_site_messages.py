@@ -16,14 +16,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsrc.canonical import digest
+from fedsrc.common.canonical import digest
 from fedsrc.federation.flower_app.fedsrc_relay import wire
 from fedsrc.federation.guard import Guard, answer_size
 from fedsrc.federation.hello import Challenge, Hello
 from fedsrc.federation.site_socket import Door
 from fedsrc.ledger import Ledger
+from fedsrc.maths.arrays import Floats
 from fedsrc.policy import allow
-from fedsrc.records import Floats, Records
+from fedsrc.records import Records
 from fedsrc.registration import Registration
 from fedsrc.release import Release, Request, SignedRequest, registered_mechanism
 from tests.crash_scenarios import files_registration, key

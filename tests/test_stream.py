@@ -22,10 +22,10 @@ import pytest
 
 from fedsrc import records as records_module
 from fedsrc import stream
-from fedsrc.canonical import file_digest
+from fedsrc.common.canonical import file_digest
+from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import answer_file, start
-from fedsrc.keys import Key, public_hex
 from fedsrc.ledger import IN_ORDER, Ledger
 from fedsrc.policy import allow
 from fedsrc.records import Columns, Keys, Missing, key_stream, read_records, shuffled

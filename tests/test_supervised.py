@@ -22,10 +22,11 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from fedsrc.canonical import digest_bytes
 from fedsrc.cli_fit import fit_command
+from fedsrc.common.canonical import digest_bytes
 from fedsrc.data.answers import Answer, write_answers
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.scores.combine import Combination, fit_combination
 from fedsrc.scores.development import FOLDS, auc, cross_validated, folds_of, labels_of, marked_places
 from fedsrc.scores.features import NAMES
@@ -33,7 +34,7 @@ from fedsrc.scores.finetune import Detector
 from fedsrc.scores.fit import fitted_combination, fitted_probe
 from fedsrc.scores.frozen import ADAPTER, SCORE, Frozen, evidence_print, load, save, source_print
 from fedsrc.scores.logistic import Logistic, fit_logistic
-from fedsrc.scores.model import Floats, HiddenModel, Ints, Prompted, SamplingModel, TokenScores
+from fedsrc.scores.model import HiddenModel, Prompted, SamplingModel, TokenScores
 from fedsrc.scores.probe import Probe, fit_probe, token_labels, worst_stretch
 from fedsrc.scores.replay import Recording
 from fedsrc.scores.supervised import score_with

@@ -34,6 +34,8 @@ from markdown_it import MarkdownIt
 
 from fedsrc.certificate import CERTIFICATE, TRANSCRIPT, issue, read_run
 from fedsrc.cli import cli
+from fedsrc.common.signing import Key, public_hex
+from fedsrc.common.words import plain
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, REFUSED, RELEASE, Frame
 from fedsrc.federation.live import play
@@ -41,7 +43,6 @@ from fedsrc.federation.local import certify_table
 from fedsrc.federation.log import LOG, open_log
 from fedsrc.federation.monitoring import monitor_table
 from fedsrc.forecast import Forecast
-from fedsrc.keys import Key, public_hex
 from fedsrc.monitor import MonitorChoices, brief, register_monitor
 from fedsrc.monitor import state as monitor_state
 from fedsrc.policy import describe_registration
@@ -54,7 +55,6 @@ from fedsrc.report.follow import Follower
 from fedsrc.report.html import fragment, page, policy
 from fedsrc.report.live import Server, Watch, is_loopback, names_us, serving
 from fedsrc.report.markdown import card_markdown
-from fedsrc.report.plain import plain
 from fedsrc.report.view import FORMAT, View, Watched, build_view, estimate, view_json, view_run
 from fedsrc.transcript import Announced, Chain, Closed, Entry, Opened
 from tests import palette

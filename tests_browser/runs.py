@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsrc import Choices, certify_table, demo, development_part, read_records, register
-from fedsrc.keys import Key
+from fedsrc.common.signing import Key
 from tests.helpers import registration, table
 
 KEY = Key.from_private_bytes(b"b" * 32)

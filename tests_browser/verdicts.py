@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
-from fedsrc.files import write_whole
+from fedsrc.common.durable import write_whole
 from fedsrc.report.html import page, policy
 from fedsrc.report.view import view_run
 from tests import palette

@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 
 from fedsrc.certificate import CERTIFICATE, TRANSCRIPT
+from fedsrc.common.signing import load
 from fedsrc.federation.files import answer_file, collect, read_request, start
 from fedsrc.federation.processes import Process, descendants, free_port
 from fedsrc.federation.trial import make_trial
-from fedsrc.keys import load
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow
 from fedsrc.register import Choices, register_grid

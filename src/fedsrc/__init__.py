@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from fedsrc.certificate import Verified, issue, verify
 from fedsrc.certify import Bounds, Look, look, report
+from fedsrc.common.signing import load_or_make
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import certify_table
 from fedsrc.forecast import Forecast, forecast
 from fedsrc.gate import Decision, Gate
-from fedsrc.keys import load_or_make
 from fedsrc.ledger import Ledger
 from fedsrc.records import Columns, Records, Units, read_records
 from fedsrc.register import Choices, development_part, register

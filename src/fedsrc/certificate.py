@@ -16,14 +16,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedsrc import keys
-from fedsrc.canonical import canonical_bytes
 from fedsrc.certify import Bounds, report, sample
+from fedsrc.common import signing
+from fedsrc.common.canonical import canonical_bytes
+from fedsrc.common.clock import TIME
+from fedsrc.common.durable import read_text, write_whole
 from fedsrc.damage import AGAIN, differs
 from fedsrc.errors import FedsrcError
-from fedsrc.files import read_text, write_whole
 from fedsrc.registration import Betting, Monitor, Registration
-from fedsrc.release import TIME, registered_mechanism
+from fedsrc.release import registered_mechanism
 from fedsrc.replay import Replay
 from fedsrc.transcript import Chain, Entry, Opened, read_entries, read_transcript
 
@@ -116,10 +117,10 @@ def claimed(registration: Registration, gate: str, accepted: str) -> str:
     return f"Take a random answer of a random source: if it is accepted ({gate}; at least {accepted} are), {bad}"
 
 
-def signed(body: Body, key: keys.Key) -> Body:
+def signed(body: Body, key: signing.Key) -> Body:
     """The body with the signer's public key and a signature over everything else."""
-    whole = {**body, "key": keys.public_hex(key)}
-    return {**whole, "signature": keys.sign(key, canonical_bytes(whole))}
+    whole = {**body, "key": signing.public_hex(key)}
+    return {**whole, "signature": signing.sign(key, canonical_bytes(whole))}
 
 
 def write_certificate(folder: Path, body: Body) -> None:
@@ -298,7 +299,7 @@ def _as_signed(found: Body) -> bool:
     key, signature = found.get("key"), found.get("signature")
     unsigned = {name: value for name, value in found.items() if name != "signature"}
     known = isinstance(key, str) and isinstance(signature, str)
-    return known and keys.signed_by(str(key), str(signature), canonical_bytes(unsigned))
+    return known and signing.signed_by(str(key), str(signature), canonical_bytes(unsigned))
 
 
 def _same(a: Any, b: Any) -> bool:

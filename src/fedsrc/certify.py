@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from fedsrc.errors import FedsrcError
 from fedsrc.maths import betting, contrast, ratio, variance_adaptive
+from fedsrc.maths.arrays import Floats
 from fedsrc.maths.betting import Covariance
-from fedsrc.maths.boundaries import F, Floats, G, H
+from fedsrc.maths.boundaries import F, G, H
 from fedsrc.registration import Betting, Monitor, Registration, Stitched
 from fedsrc.release import registered_mechanism
 from fedsrc.tally import Masses, Tally, masses, transfer

@@ -23,7 +23,6 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import fedsrc
 from fedsrc import demo as demo_data
-from fedsrc import keys
 from fedsrc.certificate import Body, verify
 from fedsrc.cli_answers import answers_command
 from fedsrc.cli_audit import audit_command
@@ -38,12 +37,14 @@ from fedsrc.cli_run import FRESH, LEDGER, TABLE_OPTIONS, emit, finish, ledger_of
 from fedsrc.cli_score import score_command
 from fedsrc.cli_table import development_words, listed, mixture_words, table_options, uses
 from fedsrc.cli_view import view_command
+from fedsrc.common import signing
+from fedsrc.common.durable import write_whole
+from fedsrc.common.words import count
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import Collected, answer_file, collect, start
 from fedsrc.federation.local import certify_table
 from fedsrc.federation.status import run_state, words
 from fedsrc.federation.trial import make_trial
-from fedsrc.files import write_whole
 from fedsrc.forecast import forecasts, from_declared, from_development
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow, describe_registration, status_words
@@ -51,7 +52,6 @@ from fedsrc.records import Records, check_unit, read_records
 from fedsrc.register import Choices, development_labels, development_part, register, register_grid
 from fedsrc.registration import Development, Registration
 from fedsrc.replay import Replay
-from fedsrc.report.plain import count
 from fedsrc.site import calibrating, note_development
 from fedsrc.stream import Table
 
@@ -365,7 +365,7 @@ def certify(
     if check:
         show_check(source, table, registered, output)
         return
-    site_keys = {name: keys.load(Path(path)) for name, path in (sign_with or {}).items()}
+    site_keys = {name: signing.load(Path(path)) for name, path in (sign_with or {}).items()}
     place = ledger or ledger_of(records)
     body = certified(registered, table, folder, place, key, in_order=in_order, fresh=fresh, site_keys=site_keys)
     finish(body, folder, output, development=None if registration else [records, *table_options(settings)])
@@ -438,7 +438,7 @@ def keys_command(file: Path | None, trial: Path | None, sites: str | None, hosts
     if file is None and not place.exists():
         hint = f"`fedsrc certify` makes it on first use, and so does {command('fedsrc', 'keys', place)}"
         raise FedsrcError("there is no key yet", where=str(place), hint=hint)
-    public = keys.public_hex(keys.load_or_make(place))
+    public = signing.public_hex(signing.load_or_make(place))
     if output == "json":
         emit({"file": str(place), "public": public})
         return
@@ -490,7 +490,7 @@ def site_status(ledger: Path) -> None:
 @KEY
 def request_command(registration: Path, folder: Path, output: str, key: Path | None) -> None:
     """Start a run by files: write the first requests, to be carried to the sites."""
-    done = start(Registration.read(registration), folder, keys.load(server_key(key)))
+    done = start(Registration.read(registration), folder, signing.load(server_key(key)))
     report_collected(done, folder, output, key)
 
 
@@ -508,7 +508,7 @@ def release_command(
     """At a site: answer a request file with a release file. Asked again, it writes the same bytes."""
     place = target or request.with_name(request.name.removesuffix(".json").removesuffix(".request") + ".release.json")
     with closing(Ledger(ledger or ledger_of(records), must_exist=True)) as book:
-        data = answer_file(request, lambda: table_at(records, settings), book, keys.load(key), fresh=fresh)
+        data = answer_file(request, lambda: table_at(records, settings), book, signing.load(key), fresh=fresh)
     write_whole(place, data)
     click.echo(f"Wrote {place}: carry it to the server.")
 
@@ -523,7 +523,7 @@ def collect_command(
     folder: Path, releases: tuple[Path, ...], without_missing: bool, output: str, key: Path | None
 ) -> None:
     """Take in release files; when a round is complete, write the next requests or the certificate."""
-    done = collect(folder, releases, keys.load(server_key(key)), without_missing=without_missing)
+    done = collect(folder, releases, signing.load(server_key(key)), without_missing=without_missing)
     report_collected(done, folder, output, key)
 
 
@@ -559,7 +559,7 @@ def certified(
     registration: Registration, table: Records, folder: Path, ledger: Path, key: Path | None, **how: Any
 ) -> Body:
     """Run with progress on the terminal."""
-    signer = keys.load_or_make(server_key(key))
+    signer = signing.load_or_make(server_key(key))
     with progress() as step:
 
         def watch(replay: Replay) -> None:

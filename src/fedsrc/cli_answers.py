@@ -9,15 +9,15 @@ from typing import Any
 
 import click
 
-from fedsrc.canonical import digest_bytes
 from fedsrc.cli_common import FORMAT, FilePath, say
+from fedsrc.common.canonical import digest_bytes
+from fedsrc.common.durable import write_whole
 from fedsrc.data.answers import answers_bytes
 from fedsrc.data.audit import audit, audit_lines
 from fedsrc.data.choose import Choice, choose
 from fedsrc.data.collection import Collection, open_collection
 from fedsrc.data.split import DEFAULT, PARTS, write_assignments
 from fedsrc.errors import FedsrcError
-from fedsrc.files import write_whole
 
 SHARES = ",".join(f"{DEFAULT[part]:g}" for part in PARTS)
 

@@ -9,8 +9,8 @@ from typing import Any
 import click
 import polars as pl
 
-from fedsrc.canonical import file_digest
 from fedsrc.cli_common import FORMAT, FilePath
+from fedsrc.common.canonical import file_digest
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.catalogue import SCORES
 from fedsrc.scores.choose import CRITERION, choose, write_choice

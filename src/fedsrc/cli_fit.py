@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from fedsrc.canonical import file_digest
 from fedsrc.cli_common import BATCH_TOKENS, DEVICE, DTYPE, FORMAT, MODEL_CHOICES, REVISION, FilePath, FolderPath, say
+from fedsrc.common.canonical import file_digest
 from fedsrc.data.answers import Answer, read_answers
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.backends import open_model

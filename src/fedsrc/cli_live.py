@@ -12,6 +12,8 @@ import click
 from fedsrc.certificate import CERTIFICATE, REGISTRATION, TRANSCRIPT, verify
 from fedsrc.cli_common import FORMAT, FilePath, FolderPath, say
 from fedsrc.cli_run import FRESH, LEDGER, TABLE_OPTIONS, finish, ledger_of, options, table_at
+from fedsrc.common.durable import write_whole
+from fedsrc.common.signing import load
 from fedsrc.demo.live import Parties, by_files, play_live, set_up
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower import Settings
@@ -24,8 +26,6 @@ from fedsrc.federation.site_process import SitePlan, serve_site
 from fedsrc.federation.site_socket import socket_of
 from fedsrc.federation.superlink import Address, ServerPlan, supervise
 from fedsrc.federation.supernode import NodePlan
-from fedsrc.files import write_whole
-from fedsrc.keys import load
 from fedsrc.registration import Registration
 
 CA = click.option("--ca", type=FilePath, help="Certificate of the authority that both ends trust: connections use TLS.")

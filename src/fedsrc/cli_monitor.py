@@ -9,14 +9,14 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from fedsrc import keys
-from fedsrc.canonical import file_digest
 from fedsrc.certificate import CERTIFICATE, REGISTRATION
 from fedsrc.cli_common import FORMAT, FilePath, FolderPath, say
 from fedsrc.cli_run import FRESH, TABLE_OPTIONS, emit, options, read_table, show_monitor
+from fedsrc.common import signing
+from fedsrc.common.canonical import file_digest
+from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.monitoring import monitor_table
-from fedsrc.files import write_whole
 from fedsrc.monitor import MonitorChoices, register_monitor, state, state_of
 from fedsrc.registration import Monitor, Registration
 
@@ -99,8 +99,8 @@ def monitor_command(
             "--ledger is needed: a unit that was released before must not be released again",
             hint="name the ledger of the certified records, records.csv.ledger for example",
         )
-    signer = keys.load_or_make(key or Path(click.get_app_dir("fedsrc")) / "server.key")
-    site_keys = {name: keys.load(Path(path)) for name, path in (sign_with or {}).items()}
+    signer = signing.load_or_make(key or Path(click.get_app_dir("fedsrc")) / "server.key")
+    site_keys = {name: signing.load(Path(path)) for name, path in (sign_with or {}).items()}
     table = read_table(records, settings)
     body = monitor_table(registered, table, folder, ledger, signer, in_order=in_order, fresh=fresh, site_keys=site_keys)
     show_monitor(state_of(body), output)

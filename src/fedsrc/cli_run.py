@@ -11,9 +11,9 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from fedsrc.canonical import canonical_bytes
 from fedsrc.certificate import REGISTRATION, Body, read_registration, read_run
 from fedsrc.cli_common import FilePath, command
+from fedsrc.common.canonical import canonical_bytes
 from fedsrc.forecast import Forecast, after_abstention
 from fedsrc.monitor import MonitorState, state_of, words
 from fedsrc.records import Columns, Records

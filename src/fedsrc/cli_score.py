@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import fedsrc
-from fedsrc.canonical import digest, file_digest
 from fedsrc.cli_common import BATCH_TOKENS, DEVICE, DTYPE, FORMAT, MODEL_CHOICES, REVISION, FilePath
+from fedsrc.common.canonical import digest, file_digest
+from fedsrc.common.durable import write_whole
 from fedsrc.data.answers import Answer, read_answers
 from fedsrc.errors import FedsrcError
-from fedsrc.files import write_whole
 from fedsrc.scores.backends import BACKENDS, open_embedding, open_entailment, open_llama_cpp, open_model
 from fedsrc.scores.catalogue import JUDGED, SCORES, Count, Settings
 from fedsrc.scores.embedding import DEFAULT as EMBEDDING

@@ -15,7 +15,7 @@ import numpy as np
 from fedsrc.audit.population import Support, from_cells, information_limit, truth, uniform
 from fedsrc.audit.trials import simulate
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats
 from fedsrc.reach import noised_rates, sampled_rates
 from fedsrc.records import Records, Units, unit_count, units_of
 from fedsrc.registration import Betting, Registration

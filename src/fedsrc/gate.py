@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Literal, NamedTuple, Self, TypeVar, get_args
 
 from fedsrc.certificate import CERTIFICATE, MAX_BYTES
+from fedsrc.common.durable import read_text
 from fedsrc.errors import FedsrcError
-from fedsrc.files import read_text
 from fedsrc.trust import Trusted, check_claim, check_renewal, check_time, expected_claim, read_trusted, trusted_keys
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsrc import files
+from fedsrc.common import durable
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.privacy import admits, compose, rho_tight
 from fedsrc.records import Positions, shuffled
@@ -264,7 +264,7 @@ class Ledger:
             sql.execute("BEGIN IMMEDIATE")
             try:
                 yield sql
-                files.commit(sql)
+                durable.commit(sql)
             except BaseException:
                 if sql.in_transaction:
                     sql.execute("ROLLBACK")

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from fedsrc.canonical import file_digest
 from fedsrc.certificate import (
     CERTIFICATE,
     MAX_BYTES,
@@ -26,9 +25,11 @@ from fedsrc.certificate import (
     read_registration,
     verify,
 )
+from fedsrc.common.canonical import file_digest
+from fedsrc.common.durable import read_text
+from fedsrc.common.values import describe
 from fedsrc.errors import FedsrcError
-from fedsrc.files import read_text
-from fedsrc.registration import Monitor, Registration, describe
+from fedsrc.registration import Monitor, Registration
 from fedsrc.replay import Replay
 from fedsrc.transcript import Chain, read_entries
 from fedsrc.watch import RECENT

@@ -8,7 +8,7 @@ import numpy as np
 import opendp.prelude as dp
 
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.basis import Ints
+from fedsrc.maths.arrays import Ints
 
 dp.enable_features("contrib")
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
+from fedsrc.common.words import ADJACENCY
 from fedsrc.errors import FedsrcError
 from fedsrc.ledger import DELTA, DEVELOPMENT, IN_ORDER, Account, Ledger
 from fedsrc.maths.privacy import epsilon_tight
 from fedsrc.registration import Monitor, Registration
 from fedsrc.release import noise_words, registered_mechanism
-
-ADJACENCY = {"zero-out": "being there or not", "replacement": "being this one or another"}
 
 
 def cost(registration: Registration) -> float:

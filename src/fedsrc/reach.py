@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from fedsrc.audit.population import Support
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats
 from fedsrc.registration import Registration
 from fedsrc.tally import Masses
 

@@ -1,8 +1,4 @@
-"""Labelled records: reading a table, refusing what is not one, and dealing it into units per site.
-
-A table has a score and a loss in [0, 1] per row, and optionally a site, a source, a group and an id. A unit is what
-privacy protects and independence is assumed of: one record, or one source with all its answers.
-"""
+"""Rows to units to masses: what is read at a site and never leaves it."""
 
 from __future__ import annotations
 
@@ -20,10 +16,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fedsrc.canonical import file_digest
+from fedsrc.common.canonical import file_digest
+from fedsrc.common.tables import UNREADABLE
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats
 
-Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 Unit = Literal["record", "source"]
@@ -33,7 +30,6 @@ NEEDED = ("score", "loss")
 MAX_HEADER = 1_000_000  # bytes
 SEPARATORS = "save it with commas between the columns and points in the numbers (0.5, not 0,5)"
 LOCAL_SITE = "local"
-UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException)  # a damaged file can make polars panic
 MISSING_SCORE = -1.0  # below every threshold: bin 0
 SOURCE_NAME = re.compile(  # what people call the thing that several answers share
     r"(source|question|query|prompt|document|doc|article|passage|patient|person|user|customer|session|conversation"

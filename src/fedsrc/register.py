@@ -11,9 +11,11 @@ import numpy as np
 import polars as pl
 from pydantic import ValidationError
 
+from fedsrc.common.values import describe
 from fedsrc.errors import FedsrcError
-from fedsrc.records import Floats, Records, Unit, most_answers, public_seed, unit_codes, unit_count
-from fedsrc.registration import Betting, Development, Registration, budgets, describe
+from fedsrc.maths.arrays import Floats
+from fedsrc.records import Records, Unit, most_answers, public_seed, unit_codes, unit_count
+from fedsrc.registration import Betting, Development, Registration, budgets
 from fedsrc.site import development_rows
 
 Preset = Literal["default", "paper"]

@@ -14,36 +14,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import tomli_w
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from fedsrc.canonical import digest
+from fedsrc.common.canonical import digest
+from fedsrc.common.durable import read_text
+from fedsrc.common.values import Frozen, Hex, Name, Numbers, Probability, Text, describe
 from fedsrc.errors import FedsrcError
-from fedsrc.files import read_text
-from fedsrc.maths.basis import Adjacency, BasisName, Encoding
-from fedsrc.maths.privacy import Conversion
+from fedsrc.maths.kinds import Adjacency, BasisName, Conversion, Encoding
 
 MAX_BYTES = 4_000_000
 HEAD, VALID = "# fedsrc registration", "`fedsrc register` writes a valid one"
-
-
-def printable(text: str) -> str:
-    """Refuse control, direction and line characters: names and claims are shown to people who decide by them."""
-    if not text.isprintable():
-        raise ValueError("must be printable text on one line")
-    return text
-
-
-Probability = Annotated[float, Field(gt=0, lt=1)]
-Numbers = Annotated[tuple[float, ...], Field(strict=False)]
-Text = Annotated[str, Field(max_length=2000), AfterValidator(printable)]
-Name = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(printable)]
-Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-
-
-class Frozen(BaseModel):
-    """A value: unknown fields, NaN and silent conversions are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Claim(Frozen):
@@ -352,15 +332,6 @@ class Registration(Frozen):
 def _parsed(text: str) -> Registration:
     """The registration that a text says. A site reads the same one before every answer, with all sites in it."""
     return Registration.model_validate(tomllib.loads(text))
-
-
-def describe(error: ValidationError) -> str:
-    """The first problem of a validation error, as `field: what`."""
-    first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"])
-    message = str(first["msg"]).removeprefix("Value error, ")
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{field}: {message}{more}" if field else f"{message}{more}"
 
 
 def budgets(preset: str, failure_probability: float) -> dict[str, Any]:

@@ -8,34 +8,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from fedsrc.canonical import canonical_bytes, digest
-from fedsrc.keys import Key, sign, signed_by
+from fedsrc.common.canonical import canonical_bytes, digest
+from fedsrc.common.clock import Time
+from fedsrc.common.signing import Key, sign, signed_by
+from fedsrc.common.values import Frozen, Hex, Name, Signature
 from fedsrc.maths import privacy
-from fedsrc.maths.basis import Basis, Ints, sensitivity_squared
+from fedsrc.maths.arrays import Ints
+from fedsrc.maths.basis import Basis, sensitivity_squared
 from fedsrc.noise import add_discrete_gaussian
 from fedsrc.records import Units
-from fedsrc.registration import Frozen, Hex, Name, Privacy, Registration
+from fedsrc.registration import Privacy, Registration
 
 SCALE_STEP = 1 << 20  # noise scales are rounded up to multiples of 2^-20, exact in every format
-TIME = "%Y-%m-%dT%H:%M:%SZ"
-
-
-def _real_time(value: str) -> str:
-    if datetime.strptime(value, TIME).strftime(TIME) != value:
-        raise ValueError("not a time")
-    return value
-
-
-Time = Annotated[str, AfterValidator(_real_time)]
 Order = Literal["shuffled", "in order"]
-Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
 Coordinates = Annotated[tuple[int, ...], Field(strict=False)]
 
 
@@ -146,11 +137,6 @@ def noise_words(registration: Registration) -> str:
     steps = rule.grid * rule.basis.unit // shares
     inside = f" ({rule.scale:g} in the release's integers, which count 1/{steps:,} of a{'n' * answers} {noun})"
     return f"noise of scale {rule.scale / steps:.4g} {noun}s{inside if steps > 1 else ''}"
-
-
-def utc_now() -> str:
-    """The time as releases hold it."""
-    return datetime.now(UTC).strftime(TIME)
 
 
 def make_release(registration: Registration, request: Request, counts: Ints, *, order: Order, time: str) -> Release:

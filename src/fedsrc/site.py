@@ -13,13 +13,14 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsrc.common.clock import utc_now
+from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
-from fedsrc.keys import Key, public_hex
 from fedsrc.ledger import DEVELOPMENT, IN_ORDER, Intake, Ledger, Names
-from fedsrc.maths.basis import Ints
+from fedsrc.maths.arrays import Ints
 from fedsrc.records import Positions, Records, Unit, Units, check_unit, shuffled, unit_codes, unit_count, units_of
 from fedsrc.registration import Development, Registration
-from fedsrc.release import Order, Request, histogram, make_release, registered_mechanism, utc_now
+from fedsrc.release import Order, Request, histogram, make_release, registered_mechanism
 
 
 @dataclass(frozen=True)

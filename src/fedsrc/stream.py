@@ -24,11 +24,11 @@ import polars as pl
 from numpy.typing import NDArray
 from polars.selectors import by_name
 
-from fedsrc.canonical import file_digest
+from fedsrc.common.canonical import file_digest
+from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
-from fedsrc.keys import Key
 from fedsrc.ledger import IN_ORDER, Intake, Ledger, Names
-from fedsrc.maths.basis import Ints
+from fedsrc.maths.arrays import Ints
 from fedsrc.records import (
     LOCAL_SITE,
     NEEDED,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedsrc.maths.basis import Ints, covariance
+from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import Covariance
-from fedsrc.maths.boundaries import Floats
 from fedsrc.maths.transfer import eta
 from fedsrc.registration import Registration
 from fedsrc.release import Mechanism, Release, registered_mechanism

@@ -18,10 +18,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
-from fedsrc import files
-from fedsrc.canonical import canonical_bytes, digest_bytes
+from fedsrc.common import durable
+from fedsrc.common.canonical import canonical_bytes, digest_bytes
+from fedsrc.common.values import Frozen, Hex, Name, describe, printable
 from fedsrc.errors import FedsrcError
-from fedsrc.registration import Frozen, Hex, Name, describe, printable
 from fedsrc.release import Release, Request
 
 START = "0" * 64
@@ -132,9 +132,9 @@ class Transcript:
             new = not path.exists()
             self._file = path.open("a+b")
             if new:
-                files.sync_folder(path.parent)
+                durable.sync_folder(path.parent)
         except OSError as error:
-            raise files.unwritable(path, error) from error
+            raise durable.unwritable(path, error) from error
         try:
             self._hold()
             self._load()
@@ -149,10 +149,10 @@ class Transcript:
             data, chain = chain.line(entry)
             lines.append(data)
         try:
-            files.write(self._file, b"".join(lines))
-            files.sync(self._file.fileno())
+            durable.write(self._file, b"".join(lines))
+            durable.sync(self._file.fileno())
         except OSError as error:
-            raise files.unwritable(self.path, error) from error
+            raise durable.unwritable(self.path, error) from error
         self.entries.extend(entries)
         self.chain = chain
 
@@ -175,9 +175,9 @@ class Transcript:
         try:
             if self.chain.size < self.path.stat().st_size:
                 self._file.truncate(self.chain.size)
-            files.sync(self._file.fileno())  # a process that was killed may have written without waiting for the disk
+            durable.sync(self._file.fileno())  # a process that was killed may have written without waiting for the disk
         except OSError as error:
-            raise files.unwritable(self.path, error) from error
+            raise durable.unwritable(self.path, error) from error
 
 
 def read_transcript(path: Path) -> tuple[list[Entry], Chain]:
@@ -187,7 +187,7 @@ def read_transcript(path: Path) -> tuple[list[Entry], Chain]:
 
 def read_entries(path: Path) -> Iterator[tuple[Entry, Chain]]:
     """The same one entry at a time, each with the chain after it, so that a long transcript needs no memory."""
-    return checked(files.read_lines(path, MAX_BYTES), str(path))
+    return checked(durable.read_lines(path, MAX_BYTES), str(path))
 
 
 def parse(data: bytes, where: str) -> tuple[list[Entry], Chain, int]:

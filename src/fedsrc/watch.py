@@ -15,8 +15,7 @@ import numpy as np
 
 from fedsrc.certify import down
 from fedsrc.maths import detector
-from fedsrc.maths.basis import Ints
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.registration import Monitor, Registration
 from fedsrc.release import Release, registered_mechanism
 from fedsrc.tally import Masses, masses

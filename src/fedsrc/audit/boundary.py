@@ -12,8 +12,7 @@ import numpy as np
 
 from fedsrc.audit.population import Support
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.basis import Ints
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.registration import Registration
 
 

@@ -18,10 +18,10 @@ from fedsrc.audit import boundary, partition
 from fedsrc.audit.population import Support, from_cells, truth, uniform
 from fedsrc.audit.shift import drifted, moved_weights, relabelled
 from fedsrc.audit.study import Binormal, Boundary, Demo, Population, Printed, Setting, Table
-from fedsrc.data.audit import chance_above
 from fedsrc.demo import SCORED, TASKS, score_table
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats
+from fedsrc.maths.rank import chance_above
 from fedsrc.records import (
     Columns,
     Positions,

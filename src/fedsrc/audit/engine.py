@@ -34,10 +34,10 @@ from fedsrc.audit.cell import Cell, build
 from fedsrc.audit.events import happen
 from fedsrc.audit.outcomes import Block, native_rows, rows
 from fedsrc.audit.study import Boundary, Setting, Study, Table
-from fedsrc.canonical import digest, file_digest
+from fedsrc.common.canonical import digest, file_digest
+from fedsrc.common.durable import read_text, unwritable, write_whole
 from fedsrc.comparators import METHODS
 from fedsrc.errors import FedsrcError
-from fedsrc.files import read_text, unwritable, write_whole
 
 SHARED = (
     "case",
@@ -51,6 +51,7 @@ SHARED = (
 PER_SITE = ("local-only", "federated-")  # methods that read sums per site; native ones do too
 Backend = Literal["processes", "ray", "dask", "given"]
 WAVE = 256
+DECIDING = ("audit", "maths", "planning", "protocol", "records", "server", "simulate")  # code that decides a record
 LIBRARIES = ("fedsrc", "numpy", "scipy", "polars", "joblib")
 
 
@@ -248,8 +249,7 @@ def _spent(folder: Path) -> Cost:
 def source_digest() -> str:
     """Of the code that decides a record: other code may give other records."""
     root = Path(__file__).parent.parent
-    parts = [path for name in ("maths", "audit", "comparators") for path in sorted((root / name).glob("*.py"))]
-    parts += [root / f"{name}.py" for name in ("records", "recruit", "register", "registration", "release", "tally")]
+    parts = [path for path in sorted(root.rglob("*.py")) if path.relative_to(root).parts[0].split(".")[0] in DECIDING]
     return digest({str(path.relative_to(root)): file_digest(path) for path in parts})
 
 

@@ -16,8 +16,7 @@ from fedsrc.audit.cell import Cell
 from fedsrc.audit.population import Support
 from fedsrc.audit.schedule import arrivals, asked
 from fedsrc.audit.study import Setting
-from fedsrc.maths.basis import Ints
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.registration import Registration
 
 DRAWS, COINS = 1, 3  # streams of a block's seed; noise has the second

@@ -16,8 +16,7 @@ from fedsrc.audit.events import Bools, Events
 from fedsrc.audit.trials import discrete_gaussian
 from fedsrc.comparators import Aim, Evidence, Facts, Sites, Unreleased, gather
 from fedsrc.maths import privacy
-from fedsrc.maths.basis import Ints
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.registration import Registration
 from fedsrc.release import SCALE_STEP, Mechanism, registered_mechanism
 from fedsrc.tally import Masses, masses, plausible_margins

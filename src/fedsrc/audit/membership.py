@@ -34,9 +34,8 @@ from scipy.optimize import brentq
 
 from fedsrc.audit.population import from_cells
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.basis import Ints
+from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.binomial import clopper_pearson
-from fedsrc.maths.boundaries import Floats
 from fedsrc.maths.privacy import delta_gaussian
 from fedsrc.registration import Registration
 from fedsrc.release import Request, make_release, registered_mechanism

@@ -15,8 +15,7 @@ from fedsrc.audit.evidence import aim_of, exact, facts_of, payload_bytes, releas
 from fedsrc.comparators import METHODS, NATIVE, Aim, Evidence, Method, Screen, Verdict, local_only
 from fedsrc.comparators.controls import ignore_noise
 from fedsrc.comparators.setting import TOLERANCE
-from fedsrc.maths.basis import Ints
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats, Ints
 
 
 @dataclass(frozen=True)

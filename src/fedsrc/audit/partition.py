@@ -15,7 +15,8 @@ import math
 import numpy as np
 
 from fedsrc.errors import FedsrcError
-from fedsrc.records import Floats, Positions
+from fedsrc.maths.arrays import Floats
+from fedsrc.records import Positions
 
 TRIES = 1000
 

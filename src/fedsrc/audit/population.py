@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsrc.maths.basis import Ints
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.limits import k_inf
 from fedsrc.records import Units
 from fedsrc.registration import Registration

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.basis import Ints
+from fedsrc.maths.arrays import Ints
 from fedsrc.registration import Registration
 
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from fedsrc.audit.population import Support
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.basis import Encoding
-from fedsrc.records import Floats
+from fedsrc.maths.arrays import Floats
+from fedsrc.maths.kinds import Encoding
 
 ROUNDING = 1e-12
 SUPPORTED, UNSUPPORTED = 0, 1

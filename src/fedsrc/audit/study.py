@@ -27,11 +27,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
-from fedsrc.canonical import digest
+from fedsrc.common.canonical import digest
+from fedsrc.common.durable import read_text
+from fedsrc.common.values import Frozen, Name, Numbers, Probability, Text, describe
 from fedsrc.comparators import METHODS, NATIVE
 from fedsrc.errors import FedsrcError
-from fedsrc.files import read_text
-from fedsrc.registration import Frozen, Name, Numbers, Probability, Text, describe
 
 MAX_BYTES = 1_000_000
 MAX_SETTINGS = 10_000

@@ -11,8 +11,7 @@ import numpy as np
 
 from fedsrc.audit.population import Support
 from fedsrc.certify import Look, Sample, look
-from fedsrc.maths.basis import Ints
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.recruit import next_slots
 from fedsrc.registration import Registration
 from fedsrc.release import registered_mechanism

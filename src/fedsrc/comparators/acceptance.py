@@ -7,7 +7,8 @@ from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
 from fedsrc.comparators.setting import Aim, Evidence, column
-from fedsrc.maths.boundaries import Floats, H
+from fedsrc.maths.arrays import Floats
+from fedsrc.maths.boundaries import H
 
 
 def exact_lower(A: Floats, N: Floats, level: ArrayLike) -> Floats:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from fedsrc.comparators import acceptance
 from fedsrc.comparators.setting import Aim, Evidence, Method, Verdict, verdict
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats
 
 
 def boundary(v: ArrayLike, m: ArrayLike, *, delta: float, B: float = 1.0) -> Floats:

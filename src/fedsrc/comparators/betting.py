@@ -28,7 +28,7 @@ from fedsrc.comparators.setting import (
     verdict,
 )
 from fedsrc.maths import betting
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats
 
 CACHED = 600  # looks times thresholds whose bets fit the processor's cache
 TILTS = np.geomspace(0.05, 8.0, 48)

@@ -13,7 +13,7 @@ from scipy.special import betaincinv, rel_entr
 
 from fedsrc.comparators import acceptance
 from fedsrc.comparators.setting import Aim, Evidence, Method, Verdict, verdict
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats
 
 
 def hoeffding_upper(Z: Floats, A: Floats, level: float) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedsrc.comparators.setting import Aim, Evidence, Method, Verdict, column, verdict
 from fedsrc.maths import contrast
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats
 
 FRACTIONS = np.array([0.25, 0.5, 0.75, 1.0])
 

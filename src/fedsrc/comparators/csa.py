@@ -14,7 +14,7 @@ import numpy as np
 
 from fedsrc.comparators import acceptance
 from fedsrc.comparators.setting import Aim, Evidence, Method, Rule, Verdict, column, verdict
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats
 
 Mean = Literal["paper", "code"]
 MEANS: tuple[Mean, ...] = ("paper", "code")

@@ -19,7 +19,7 @@ from fedsrc.comparators.federated import sites_of
 from fedsrc.comparators.native import Ints, Native, NativeReport, lowest, size_at
 from fedsrc.comparators.setting import Aim, Evidence
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(96)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedsrc.comparators.setting import Aim, Evidence, Method, Verdict, column, from_contrast
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats
 
 
 def width(N: Floats, V: Floats, *, m: int, alpha: float) -> Floats:

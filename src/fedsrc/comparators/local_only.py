@@ -15,7 +15,7 @@ from fedsrc.comparators import ltt
 from fedsrc.comparators.acceptance import exact_lower
 from fedsrc.comparators.federated import sites_of
 from fedsrc.comparators.setting import Aim, Evidence, Method, Verdict, column, verdict
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats
 
 
 @dataclass(frozen=True)

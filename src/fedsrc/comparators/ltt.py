@@ -20,7 +20,7 @@ from scipy.special import betainc, rel_entr
 
 from fedsrc.comparators import acceptance
 from fedsrc.comparators.setting import Aim, Assumption, Bools, Evidence, Method, Rule, Verdict, verdict
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats
 
 PValue = Callable[[Floats, Floats, float], Floats]
 Family = Callable[[Floats, float], Bools]

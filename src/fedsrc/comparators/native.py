@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedsrc.comparators.setting import Aim, Assumption, Evidence, Provenance
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats
 
 Ints = NDArray[np.int64]
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from fedsrc.comparators.setting import Aim, Evidence, Method, Unreleased, Verdict, verdict
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats
 from fedsrc.maths.betting import slopes
-from fedsrc.maths.boundaries import Floats
 
 EXPECTED_RISK, EXPECTED_ACCEPTANCE = 0.5, 0.25  # what the bet is planned for: this share of the target, this acceptance
 

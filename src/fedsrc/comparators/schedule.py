@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedsrc.comparators.setting import Aim, Evidence, Method, Verdict, column, from_contrast
-from fedsrc.maths.boundaries import Floats, ceil_log2, x_q
+from fedsrc.maths.arrays import Floats
+from fedsrc.maths.boundaries import ceil_log2, x_q
 
 
 def epoch_ends(looks: int) -> tuple[Floats, Floats]:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats
 from fedsrc.maths.betting import Covariance
-from fedsrc.maths.boundaries import Floats
 
 Bools = NDArray[np.bool_]
 TOLERANCE = 1e-9  # of comparisons with enumerated facts

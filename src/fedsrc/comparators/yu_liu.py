@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from fedsrc.comparators.acceptance import exact_lower
 from fedsrc.comparators.setting import Aim, Evidence, Method, Rule, Verdict, column, from_contrast
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats
 
 
 def contrast_upper(Z: ArrayLike, s: ArrayLike, n: ArrayLike, r: float, level: ArrayLike) -> Floats:

@@ -17,9 +17,9 @@ from typing import IO, Any, NoReturn
 
 import polars as pl
 
+from fedsrc.common.durable import write_whole
+from fedsrc.common.tables import UNREADABLE
 from fedsrc.errors import FedsrcError
-from fedsrc.files import write_whole
-from fedsrc.records import UNREADABLE
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsrc.data.answers import Answer, Notes, Span
 from fedsrc.data.collection import SourceFile
+from fedsrc.maths.rank import chance_above
 
 FORMAT = 1
 Severity = Literal["error", "warning", "note"]
@@ -196,13 +196,6 @@ def label_of(answer: Answer) -> Label:
 def length_auc(supported: Sequence[int], unsupported: Sequence[int]) -> float:
     """Chance that an unsupported response is longer than a supported one, ties counted half."""
     return chance_above(np.asarray(unsupported), np.asarray(supported))
-
-
-def chance_above(above: NDArray[Any], below: NDArray[Any]) -> float:
-    """Chance that a value of one group exceeds one of the other, ties counted half (AUC)."""
-    ordered = np.sort(below)
-    won = np.searchsorted(ordered, above, "left") + np.searchsorted(ordered, above, "right")
-    return float(won.sum() / (2 * len(above) * len(below)))
 
 
 def marks(answers: Sequence[Answer], notes: Mapping[str, Notes]) -> Marks:

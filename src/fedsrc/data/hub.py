@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from fedsrc.canonical import file_digest
+from fedsrc.common.canonical import file_digest
+from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
-from fedsrc.files import write_whole
 
 SERVER = "https://raw.githubusercontent.com"
 LIMIT = 128 * 2**20  # bytes; the largest original has 47 million

@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from fedsrc.canonical import digest
+from fedsrc.common.canonical import digest
+from fedsrc.common.durable import write_whole
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
-from fedsrc.files import write_whole
 
 Part = Literal["development", "calibration", "evaluation"]
 PARTS: tuple[Part, ...] = ("development", "calibration", "evaluation")

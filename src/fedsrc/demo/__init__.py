@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from fedsrc.files import write_whole
+from fedsrc.common.durable import write_whole
 
 Task = Literal["qa", "dialogue", "summarization"]
 Scored = Literal["qa-scores", "dialogue-scores", "summarization-scores"]

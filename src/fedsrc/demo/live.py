@@ -13,6 +13,8 @@ from pathlib import Path
 import polars as pl
 
 from fedsrc.certificate import Body
+from fedsrc.common.durable import write_whole
+from fedsrc.common.signing import load, public_hex
 from fedsrc.demo import SITES, one_of_each_pair, score_table
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import answer_file, collect, read_request, start
@@ -22,8 +24,6 @@ from fedsrc.federation.processes import Child, Tls, environment, free_port, prog
 from fedsrc.federation.site_socket import socket_of, too_long
 from fedsrc.federation.superlink import Address, ServerPlan, supervise
 from fedsrc.federation.trial import make_trial
-from fedsrc.files import write_whole
-from fedsrc.keys import load, public_hex
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow
 from fedsrc.records import read_records

@@ -14,10 +14,10 @@ from pathlib import Path
 import click
 import polars as pl
 
+from fedsrc.common.durable import write_whole
 from fedsrc.data.answers import Answer
 from fedsrc.data.halueval import read_halueval
 from fedsrc.demo import TASKS, file_name
-from fedsrc.files import write_whole
 from fedsrc.scores.backends import open_model
 from fedsrc.scores.catalogue import BASIC, Settings
 from fedsrc.scores.model import LanguageModel

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import from_the_future
 from fedsrc.federation.guard import SENTENCES
 from fedsrc.federation.hello import Challenge, Hello, parse_hello
 from fedsrc.federation.post import Clock, Letter, Node, Patience, Post, RealClock, Reply, Tell
-from fedsrc.keys import Key
 from fedsrc.registration import Registration
 from fedsrc.release import Request, SignedRequest
 from fedsrc.run import Answer, parse_release

@@ -15,15 +15,17 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from fedsrc.certificate import REGISTRATION, TRANSCRIPT, Body, issue, read_registration, signed, write_certificate
+from fedsrc.common.clock import TIME
+from fedsrc.common.durable import read_bytes, write_whole
+from fedsrc.common.signing import Key
+from fedsrc.common.values import describe
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import check_folder, check_server_key
-from fedsrc.files import read_bytes, write_whole
-from fedsrc.keys import Key
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allowed
 from fedsrc.records import Records
-from fedsrc.registration import Registration, describe
-from fedsrc.release import TIME, Release, Request, SignedRequest
+from fedsrc.registration import Registration
+from fedsrc.release import Release, Request, SignedRequest
 from fedsrc.replay import Replay
 from fedsrc.run import Answer, absence_words, ask, begin, close, parse_release, record, whose
 from fedsrc.site import Site, check_key, check_request, open_sites

@@ -12,12 +12,12 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from fedsrc.canonical import canonical_bytes
+from fedsrc.common.canonical import canonical_bytes
+from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import open_site, parse_request
 from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, Frame
 from fedsrc.federation.hello import Hello, parse_challenge
-from fedsrc.keys import Key
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allowed
 from fedsrc.records import Records

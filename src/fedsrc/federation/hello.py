@@ -11,11 +11,10 @@ from typing import Annotated, Self
 
 from pydantic import Field, ValidationError
 
-from fedsrc.canonical import canonical_bytes, digest, digest_bytes
+from fedsrc.common.canonical import canonical_bytes, digest, digest_bytes
+from fedsrc.common.signing import Key, sign, signed_by
+from fedsrc.common.values import Frozen, Hex, Name, Signature
 from fedsrc.errors import FedsrcError
-from fedsrc.keys import Key, sign, signed_by
-from fedsrc.registration import Frozen, Hex, Name
-from fedsrc.release import Signature
 
 MAX_BYTES = 4096
 

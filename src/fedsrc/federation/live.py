@@ -10,12 +10,12 @@ from contextlib import closing
 from pathlib import Path
 
 from fedsrc.certificate import REGISTRATION, TRANSCRIPT, Body, issue, signed, write_certificate
+from fedsrc.common.durable import write_whole
+from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.carrier import LiveCarrier
 from fedsrc.federation.local import check_folder, check_server_key
 from fedsrc.federation.post import Clock, Patience, Post, RealClock, Tell
-from fedsrc.files import write_whole
-from fedsrc.keys import Key
 from fedsrc.registration import Monitor, Registration
 from fedsrc.replay import Replay
 from fedsrc.run import absence_words, begin, record, run, whose

@@ -7,9 +7,9 @@ from contextlib import closing
 from pathlib import Path
 
 from fedsrc.certificate import CERTIFICATE, REGISTRATION, TRANSCRIPT, Body, issue, signed, write_certificate
+from fedsrc.common.durable import write_whole
+from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
-from fedsrc.files import write_whole
-from fedsrc.keys import Key, public_hex
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow, check_limit
 from fedsrc.records import Records

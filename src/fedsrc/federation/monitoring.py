@@ -7,10 +7,10 @@ from contextlib import closing
 from pathlib import Path
 
 from fedsrc.certificate import REGISTRATION, TRANSCRIPT, Body, issue, signed, write_certificate
+from fedsrc.common.durable import write_whole
+from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import check_folder, check_server_key
-from fedsrc.files import write_whole
-from fedsrc.keys import Key
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow, check_limit
 from fedsrc.records import Records

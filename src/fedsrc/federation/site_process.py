@@ -7,10 +7,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedsrc.common.signing import Key
 from fedsrc.federation.guard import Guard
 from fedsrc.federation.site_socket import Door
 from fedsrc.federation.supernode import NodeKeeper, NodePlan
-from fedsrc.keys import Key
 from fedsrc.ledger import Ledger
 from fedsrc.registration import Registration
 from fedsrc.stream import Table

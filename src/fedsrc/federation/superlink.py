@@ -15,6 +15,7 @@ from typing import Self
 import tomli_w
 
 from fedsrc.certificate import CERTIFICATE, TRANSCRIPT
+from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
 from fedsrc.federation import flower_app
 from fedsrc.federation.flower import VARIABLE, Settings
@@ -33,7 +34,6 @@ from fedsrc.federation.processes import (
     wait_for_port,
 )
 from fedsrc.federation.status import is_held
-from fedsrc.files import write_whole
 
 Tell = Callable[[str], None]
 CONNECTION = "fedsrc"

@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fedsrc.common.durable import write_whole
+from fedsrc.common.signing import load_or_make, public_hex
 from fedsrc.errors import FedsrcError
-from fedsrc.files import write_whole
-from fedsrc.keys import load_or_make, public_hex
 
 DAYS = 90
 SERVER = "server"

@@ -16,19 +16,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 
+from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.betting import Covariance
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.kinds import Adjacency, BasisName, Encoding
 
-BasisName = Literal["bins", "suffix"]
-Encoding = Literal["paired", "complementary"]
-Adjacency = Literal["zero-out", "replacement"]
-Ints = NDArray[np.int64]
 Number = TypeVar("Number", np.int64, np.float64)
 
 

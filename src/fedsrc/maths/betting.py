@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats
 
 BLOCK = 64  # thresholds at a time, so that the work stays in the processor's cache
 

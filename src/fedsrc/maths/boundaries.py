@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
+from fedsrc.maths.arrays import Floats
 
 
 def ceil_log2(x: ArrayLike) -> NDArray[np.int64]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedsrc.maths.boundaries import Floats, G, H
+from fedsrc.maths.arrays import Floats
+from fedsrc.maths.boundaries import G, H
 
 
 def d_upper(

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
+from fedsrc.maths.arrays import Floats
 from fedsrc.maths.betting import Covariance
-from fedsrc.maths.boundaries import Floats
 from fedsrc.maths.limits import kl
 
 

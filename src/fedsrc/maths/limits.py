@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats
 
 
 def kl(p: float, q: float) -> float:

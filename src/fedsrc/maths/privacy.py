@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Literal
 
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_ndtr, ndtr
 
-Conversion = Literal["tight", "paper"]
+from fedsrc.maths.kinds import Conversion
 
 
 def rho_of_scale(sensitivity_squared: float, s: float) -> float:

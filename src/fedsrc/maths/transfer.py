@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats
 
 
 def eta(w: Floats, N_k: Floats, gamma: Floats) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedsrc.maths.boundaries import F, Floats, G, H
+from fedsrc.maths.arrays import Floats
+from fedsrc.maths.boundaries import F, G, H
 
 
 def q_bar(A: Floats, N: ArrayLike, V_A: Floats, *, alpha_s: float, alpha_n: float, v0: float) -> Floats:

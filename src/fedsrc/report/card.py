@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedsrc.policy import ADJACENCY
+from fedsrc.common.words import ADJACENCY, count, plain
 from fedsrc.registration import Registration
 from fedsrc.release import noise_words
-from fedsrc.report.plain import count, plain
 from fedsrc.report.rows import (
     also_rows,
     evidence_rows,

@@ -13,7 +13,7 @@ from fedsrc.certify import Bounds, report, sample
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.log import LOG
 from fedsrc.federation.status import SiteStates, refusals
-from fedsrc.maths.boundaries import Floats
+from fedsrc.maths.arrays import Floats
 from fedsrc.registration import Betting, Monitor, Registration
 from fedsrc.replay import Replay
 from fedsrc.transcript import Chain, Closed, Entry

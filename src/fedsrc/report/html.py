@@ -10,9 +10,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedsrc.policy import ADJACENCY
+from fedsrc.common.words import ADJACENCY, count, plain
 from fedsrc.report import charts, rows
-from fedsrc.report.plain import count, plain
 from fedsrc.report.view import View
 
 IN_WORDS = (

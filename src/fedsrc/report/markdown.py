@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fedsrc.report.plain import count, plain
+from fedsrc.common.words import count, plain
 from fedsrc.report.rows import (
     also_rows,
     evidence_rows,

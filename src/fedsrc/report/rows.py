@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from fedsrc.report.plain import count
+from fedsrc.common.words import count
 from fedsrc.report.view import View
 
 ROUNDS, THRESHOLDS, SITES, TARGETS = 24, 41, 50, 20

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedsrc.canonical import canonical_bytes
 from fedsrc.certificate import CERTIFICATE, MAX_BYTES, TRANSCRIPT, check_certificate, issue, parse_certificate
-from fedsrc.files import read_text
+from fedsrc.common.canonical import canonical_bytes
+from fedsrc.common.durable import read_text
 from fedsrc.forecast import Forecast, after_abstention
 from fedsrc.monitor import Word, brief
 from fedsrc.monitor import state as monitor_state

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats
 from fedsrc.scores.confidence import mean_entropy, mean_probability
 from fedsrc.scores.controls import familiarity, shortness
 from fedsrc.scores.conu import SIMILAR, conu, sconu
@@ -22,16 +23,10 @@ from fedsrc.scores.entailment import Entailed, Pair
 from fedsrc.scores.judge import Verdict, confidence, stated_confidence
 from fedsrc.scores.lexical import lexical_support
 from fedsrc.scores.lift import B_DEFAULT, WINDOW, mean_lift, window_lift
-from fedsrc.scores.model import Floats, Sample, TokenScores
+from fedsrc.scores.model import Sample, TokenScores
 from fedsrc.scores.prompts import NEUTRAL, NO_QUESTION, TEMPLATE, Control
 from fedsrc.scores.self_consistency import self_consistency
-from fedsrc.scores.selfcheck import (
-    selfcheck_embedding,
-    selfcheck_ngram,
-    selfcheck_ngram_mean,
-    selfcheck_nli,
-    sentences,
-)
+from fedsrc.scores.selfcheck import selfcheck_embedding, selfcheck_ngram, selfcheck_ngram_mean, selfcheck_nli, sentences
 from fedsrc.scores.semantic_entropy import discrete_semantic_entropy, semantic_entropy, sureness
 
 # present, removed: token scores with the evidence and under the control; samples: drawn responses; embedding,

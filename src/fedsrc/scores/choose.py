@@ -16,10 +16,10 @@ import numpy as np
 import polars as pl
 from pydantic import Field, ValidationError
 
+from fedsrc.common.durable import read_bytes, write_whole
+from fedsrc.common.values import Frozen as Value
+from fedsrc.common.values import Hex, describe
 from fedsrc.errors import FedsrcError
-from fedsrc.files import read_bytes, write_whole
-from fedsrc.registration import Frozen as Value
-from fedsrc.registration import Hex, describe
 from fedsrc.scores.development import auc
 from fedsrc.scores.frozen import source_print
 

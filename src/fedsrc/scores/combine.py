@@ -10,10 +10,11 @@ import numpy as np
 
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.scores.development import cross_validated, labels_of
 from fedsrc.scores.features import NAMES, features
 from fedsrc.scores.logistic import Logistic, fit_logistic
-from fedsrc.scores.model import Floats, Ints, TokenScores
+from fedsrc.scores.model import TokenScores
 
 PENALTY = 30.0
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedsrc.scores.model import Floats
+from fedsrc.maths.arrays import Floats
 from fedsrc.scores.semantic_entropy import discrete_semantic_entropy, sureness
 
 SIMILAR = 0.7

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fedsrc.canonical import digest
+from fedsrc.common.canonical import digest
 from fedsrc.data.answers import Answer
-from fedsrc.data.audit import chance_above
 from fedsrc.data.split import join_sources
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.model import Floats, Ints
+from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.maths.rank import chance_above
 
 FOLDS = 5
 Places = Sequence[tuple[int, int]]

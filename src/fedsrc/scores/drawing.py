@@ -9,7 +9,8 @@ import hashlib
 
 import numpy as np
 
-from fedsrc.scores.model import Floats, Sampling, Wanted
+from fedsrc.maths.arrays import Floats
+from fedsrc.scores.model import Sampling, Wanted
 
 
 def chances(wanted: Wanted, seed: int, count: int) -> Floats:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedsrc.scores.model import Floats
+from fedsrc.maths.arrays import Floats
 from fedsrc.scores.transformers_model import _folder_digest, _loading, _memory, _torch, _transformers, batches
 
 DEFAULT = "sentence-transformers/all-MiniLM-L6-v2"

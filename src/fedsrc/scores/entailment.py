@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats
 from fedsrc.scores.embedding import identity_of
-from fedsrc.scores.model import Floats
 from fedsrc.scores.transformers_model import _loading, _memory, _torch, _transformers, batches
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}

@@ -7,10 +7,11 @@ import re
 import numpy as np
 
 from fedsrc.data.answers import Answer
+from fedsrc.maths.arrays import Floats
 from fedsrc.scores.controls import is_refusal, novel_words
 from fedsrc.scores.lexical import STOP_WORDS, lexical_support, words
 from fedsrc.scores.lift import mean_lift, window_lift, window_means
-from fedsrc.scores.model import Floats, TokenScores
+from fedsrc.scores.model import TokenScores
 
 LEXICAL = (
     "lexical support", "novel words", "novel share", "novel numbers", "novel names", "words", "sentences", "refusal",

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats
 from fedsrc.scores.logistic import Logistic
-from fedsrc.scores.model import Floats, Prompted
+from fedsrc.scores.model import Prompted
 from fedsrc.scores.probe import Probe, token_labels
 from fedsrc.scores.transformers_model import HINT, Texts, TransformersModel, _memory, batches
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedsrc.data.answers import Answer
+from fedsrc.maths.arrays import Ints
 from fedsrc.scores.combine import PENALTY as COMBINATION_PENALTY
 from fedsrc.scores.combine import fit_combination
 from fedsrc.scores.development import cross_validated, labels_of, marked_places
@@ -20,7 +21,7 @@ from fedsrc.scores.franq import fit_franq
 from fedsrc.scores.frozen import Frozen, save
 from fedsrc.scores.mechanistic import PENALTY as MECHANISTIC_PENALTY
 from fedsrc.scores.mechanistic import SHARE, fit_mechanistic
-from fedsrc.scores.model import Ints, LanguageModel
+from fedsrc.scores.model import LanguageModel
 from fedsrc.scores.probe import LAYER, WIDTH, Probe, fit_probe, token_labels
 from fedsrc.scores.probe import PENALTY as PROBE_PENALTY
 from fedsrc.scores.signal_recording import SignalRecording

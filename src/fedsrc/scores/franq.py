@@ -27,11 +27,12 @@ import numpy as np
 
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.scores.catalogue import BASIC, Seen, Settings
 from fedsrc.scores.confidence import mean_probability
 from fedsrc.scores.development import cross_validated, labels_of
 from fedsrc.scores.isotonic import Isotonic, fit_isotonic
-from fedsrc.scores.model import Floats, Ints, TokenScores
+from fedsrc.scores.model import TokenScores
 
 SUPPORT = tuple(name for name in BASIC if name != "shortness")
 DEFAULT = "window"

@@ -20,12 +20,12 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from fedsrc.canonical import digest, digest_bytes, file_digest
+from fedsrc.common.canonical import digest, digest_bytes, file_digest
+from fedsrc.common.durable import read_bytes, write_whole
+from fedsrc.common.values import Frozen as Value
+from fedsrc.common.values import Hex, Numbers, describe
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
-from fedsrc.files import read_bytes, write_whole
-from fedsrc.registration import Frozen as Value
-from fedsrc.registration import Hex, Numbers, describe
 from fedsrc.scores.combine import Combination
 from fedsrc.scores.features import NAMES
 from fedsrc.scores.finetune import LAST, Detector

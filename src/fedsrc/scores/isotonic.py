@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.model import Floats
+from fedsrc.maths.arrays import Floats
 
 
 @dataclass(frozen=True)

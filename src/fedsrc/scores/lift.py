@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.model import Floats, TokenScores
+from fedsrc.maths.arrays import Floats
+from fedsrc.scores.model import TokenScores
 
 B_DEFAULT = 5.0
 WINDOW = 20

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedsrc.canonical import file_digest
+from fedsrc.common.canonical import file_digest
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.scores.drawing import chances, cut, pick
-from fedsrc.scores.model import Floats, Ints, Prompted, Sample, Sampling, TokenScores, Wanted
+from fedsrc.scores.model import Prompted, Sample, Sampling, TokenScores, Wanted
 from fedsrc.scores.token_text import spans_of_bytes
 
 FLAGS = "-DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON -DLLAVA_BUILD=OFF"

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.model import Floats
+from fedsrc.maths.arrays import Floats
 
 Matrix = NDArray[np.floating]
 ROUNDING = 1e-9  # a column's spread, relative to its largest value, that is no more than rounding

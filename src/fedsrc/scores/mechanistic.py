@@ -28,9 +28,9 @@ from scipy.stats import rankdata
 
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.scores.development import cross_validated, folds_of, labels_of
 from fedsrc.scores.logistic import Logistic, fit_logistic
-from fedsrc.scores.model import Floats, Ints
 
 SHARE = 0.1  # of the prompt's tokens, those attended to most
 HEADS, LAYERS = (1, 4, 16, 64), (1, 4, 16)  # how many may be chosen

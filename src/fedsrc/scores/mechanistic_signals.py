@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats
 from fedsrc.scores.mechanistic import Signals, attended, cosine, divergence
-from fedsrc.scores.model import Floats, Prompted
+from fedsrc.scores.model import Prompted
 from fedsrc.scores.transformers_model import Read, Texts, TransformersModel, _memory, _torch
 
 if TYPE_CHECKING:

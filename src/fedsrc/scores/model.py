@@ -10,12 +10,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsrc.errors import FedsrcError
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from fedsrc.maths.arrays import Floats, Ints
 
 
 class Prompted(NamedTuple):

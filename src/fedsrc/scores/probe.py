@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.scores.lift import window_means
 from fedsrc.scores.logistic import Logistic, fit_logistic
-from fedsrc.scores.model import Floats, Ints
 
 LAYER, WIDTH, PENALTY = 18, 5, 3000.0
 

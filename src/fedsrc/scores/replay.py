@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsrc.canonical import digest
+from fedsrc.common.canonical import digest
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.line_file import LineFile
 from fedsrc.scores.model import LanguageModel, Prompted, TokenScores

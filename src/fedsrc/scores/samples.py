@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedsrc.canonical import digest
+from fedsrc.common.canonical import digest
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.line_file import LineFile
 from fedsrc.scores.model import Sample, Sampling, Wanted

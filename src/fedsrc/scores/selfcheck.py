@@ -25,9 +25,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from fedsrc.maths.arrays import Floats
 from fedsrc.scores.features import SENTENCE
 from fedsrc.scores.lexical import words
-from fedsrc.scores.model import Floats
 
 Similarities = Callable[[Sequence[str], Sequence[str]], Floats]
 Contradiction = Callable[[str, str], float]

@@ -25,7 +25,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.model import Floats, Sample
+from fedsrc.maths.arrays import Floats
+from fedsrc.scores.model import Sample
 
 Same = Callable[[str, str], bool]
 

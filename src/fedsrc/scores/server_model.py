@@ -18,8 +18,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Ints
 from fedsrc.scores.drawing import cut, request_seed
-from fedsrc.scores.model import Ints, Prompted, Sample, Sampling, TokenScores, Wanted
+from fedsrc.scores.model import Prompted, Sample, Sampling, TokenScores, Wanted
 from fedsrc.scores.server_client import (
     FEWER,
     NO_DRAWN,

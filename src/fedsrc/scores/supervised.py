@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats
 from fedsrc.scores.combine import Combination
 from fedsrc.scores.finetune import Detector, adapted
 from fedsrc.scores.franq import Franq
 from fedsrc.scores.mechanistic import Mechanistic, Signals
 from fedsrc.scores.mechanistic_signals import signals
-from fedsrc.scores.model import Floats, HiddenModel, LanguageModel, Prompted, TokenScores
+from fedsrc.scores.model import HiddenModel, LanguageModel, Prompted, TokenScores
 from fedsrc.scores.probe import Probe
 from fedsrc.scores.prompts import Control, controlled, prompt
 from fedsrc.scores.signal_recording import SignalRecording

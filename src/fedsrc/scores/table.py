@@ -9,11 +9,11 @@ from typing import Any
 
 import polars as pl
 
-from fedsrc.canonical import digest_bytes
+from fedsrc.common.canonical import digest_bytes
+from fedsrc.common.durable import write_whole
 from fedsrc.data.answers import Answer
 from fedsrc.data.provenance import provenance
 from fedsrc.errors import FedsrcError
-from fedsrc.files import write_whole
 from fedsrc.scores.controls import is_refusal
 
 RESERVED = frozenset({"id", "source", "site", "group", "loss", "score", "generator", "split", "refusal", "provenance"})

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedsrc.scores.model import Ints
+from fedsrc.maths.arrays import Ints
 
 
 def spans_of_tokens(text: str, tokens: Sequence[str]) -> Ints | None:

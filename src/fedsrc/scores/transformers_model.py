@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedsrc.canonical import digest, digest_bytes, file_digest
+from fedsrc.common.canonical import digest, digest_bytes, file_digest
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.model import Floats, Prompted, Sample, Sampling, TokenScores, Wanted
+from fedsrc.maths.arrays import Floats
+from fedsrc.scores.model import Prompted, Sample, Sampling, TokenScores, Wanted
 
 if TYPE_CHECKING:
     import torch

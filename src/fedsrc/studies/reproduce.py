@@ -14,9 +14,9 @@ import polars as pl
 
 from fedsrc.audit.engine import Progress, run_study
 from fedsrc.audit.study import Boundary, Demo, Table
-from fedsrc.canonical import file_digest
+from fedsrc.common.canonical import file_digest
+from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
-from fedsrc.files import write_whole
 from fedsrc.studies import figures, today
 from fedsrc.studies.catalogue import LONG, NAMES, missing_tables, path_of, study_of
 from fedsrc.studies.results import Result, distil, read_result, write_result

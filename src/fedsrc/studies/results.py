@@ -22,9 +22,9 @@ import polars as pl
 from fedsrc.audit.engine import read_trials
 from fedsrc.audit.study import Study
 from fedsrc.audit.summary import Tables, cells, native_summary, summary, text
-from fedsrc.canonical import digest_bytes
+from fedsrc.common.canonical import digest_bytes
+from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
-from fedsrc.files import write_whole
 from fedsrc.studies.beside import beside, one_tuple, scores
 from fedsrc.studies.catalogue import printed, study_of
 

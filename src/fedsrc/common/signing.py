@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
-from fedsrc.files import write_whole
 
 Key = Ed25519PrivateKey
 

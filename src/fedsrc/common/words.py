@@ -15,3 +15,6 @@ def plain(text: str) -> str:
 def count(number: int, noun: str) -> str:
     """1 round, 2 rounds."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+ADJACENCY = {"zero-out": "being there or not", "replacement": "being this one or another"}

@@ -1,0 +1,24 @@
+"""The time as releases and certificates hold it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+TIME = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def _real_time(value: str) -> str:
+    if datetime.strptime(value, TIME).strftime(TIME) != value:
+        raise ValueError("not a time")
+    return value
+
+
+Time = Annotated[str, AfterValidator(_real_time)]
+
+
+def utc_now() -> str:
+    """The time as releases hold it."""
+    return datetime.now(UTC).strftime(TIME)

@@ -1,0 +1,39 @@
+"""Validated values: the frozen base of every file and message, and the kinds of text and number they hold."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+
+def printable(text: str) -> str:
+    """Refuse control, direction and line characters: names and claims are shown to people who decide by them."""
+    if not text.isprintable():
+        raise ValueError("must be printable text on one line")
+    return text
+
+
+Probability = Annotated[float, Field(gt=0, lt=1)]
+Numbers = Annotated[tuple[float, ...], Field(strict=False)]
+Text = Annotated[str, Field(max_length=2000), AfterValidator(printable)]
+Name = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(printable)]
+Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Frozen(BaseModel):
+    """A value: unknown fields, NaN and silent conversions are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def describe(error: ValidationError) -> str:
+    """The first problem of a validation error, as `field: what`."""
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"])
+    message = str(first["msg"]).removeprefix("Value error, ")
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{field}: {message}{more}" if field else f"{message}{more}"
+
+
+Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
