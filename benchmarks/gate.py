@@ -23,9 +23,9 @@ import numpy as np
 from gate_common import TRUSTED, certified, process, renewed, service
 from tables import markdown, publish
 
-from fedsrc.certificate import CERTIFICATE
 from fedsrc.common.canonical import digest_bytes
 from fedsrc.gate import Gate
+from fedsrc.protocol.names import CERTIFICATE
 
 AIM = 100_000  # decisions a second
 SCORES = [float(score) for score in np.random.default_rng(1).random(1_000)]

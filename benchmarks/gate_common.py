@@ -15,10 +15,10 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 from tables import records_of
 
-from fedsrc.certificate import certificate_text, signed
 from fedsrc.common.clock import TIME
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.federation.local import certify_table
+from fedsrc.protocol.certificate import certificate_text, signed
 from fedsrc.register import Choices, development_part, register
 
 KEY = Key.generate()

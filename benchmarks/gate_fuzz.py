@@ -18,7 +18,7 @@ import numpy as np
 from gate_common import certified, renewed, service
 from tables import markdown, publish
 
-from fedsrc.certificate import CERTIFICATE
+from fedsrc.protocol.names import CERTIFICATE
 
 EXAMPLES, SEED, RAW = 300, 0, 5_000
 BODY = b'{"score": 0.5}'

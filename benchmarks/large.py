@@ -25,7 +25,7 @@ import numpy as np
 import polars as pl
 from tables import markdown, publish, records_of
 
-from fedsrc.certificate import REGISTRATION, TRANSCRIPT, issue, signed, verify, write_certificate
+from fedsrc.certificate import issue, verify, write_certificate
 from fedsrc.common.clock import utc_now
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key, public_hex
@@ -33,14 +33,17 @@ from fedsrc.federation.files import answer_file, start
 from fedsrc.ledger import Ledger
 from fedsrc.maths.arrays import Floats
 from fedsrc.policy import allow
+from fedsrc.protocol.certificate import signed
+from fedsrc.protocol.messages import Answer, Request
+from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.transcript import Announced, Transcript
 from fedsrc.records import Records, Units, read_records
 from fedsrc.register import Choices, development_part, register
-from fedsrc.registration import Registration
-from fedsrc.release import Request, histogram, make_release
+from fedsrc.release import histogram, make_release
 from fedsrc.replay import Replay
-from fedsrc.run import Answer, begin, record, run
+from fedsrc.run import begin, record, run
 from fedsrc.stream import AHEAD, BATCH, Table
-from fedsrc.transcript import Announced, Transcript
 
 MILLION = 1_000_000
 SIZES = (1 * MILLION, 3 * MILLION, 10 * MILLION, 30 * MILLION)

@@ -30,7 +30,7 @@ import numpy as np
 import polars as pl
 from tables import markdown, publish
 
-from fedsrc.certificate import REGISTRATION, TRANSCRIPT, issue, replay_run, signed, verify, write_certificate
+from fedsrc.certificate import issue, replay_run, verify, write_certificate
 from fedsrc.common.signing import Key, load, load_or_make, public_hex
 from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, RELEASE, Frame
 from fedsrc.federation.guard import Guard
@@ -38,11 +38,13 @@ from fedsrc.federation.live import play
 from fedsrc.federation.post import Letter, Node, Patience, Reply
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow
+from fedsrc.protocol.certificate import signed
+from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.transcript import Transcript
 from fedsrc.register import Choices, register_grid
-from fedsrc.registration import Registration
 from fedsrc.replay import Replay
 from fedsrc.stream import Table
-from fedsrc.transcript import Transcript
 
 SITES, ROUNDS, SLOTS, THRESHOLDS = (10, 100, 1_000), 100, 20, 20
 CUTS = (25, 50, 100)  # rounds

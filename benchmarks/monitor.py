@@ -28,11 +28,11 @@ from fedsrc.audit.trials import discrete_gaussian, simulate
 from fedsrc.maths import detector
 from fedsrc.maths.betting import Covariance
 from fedsrc.maths.binomial import clopper_pearson
+from fedsrc.protocol.mechanism import registered_mechanism
+from fedsrc.protocol.registration import Registration
 from fedsrc.records import Records, units_of
 from fedsrc.recruit import whole
 from fedsrc.register import Choices, development_part, register
-from fedsrc.registration import Registration
-from fedsrc.release import registered_mechanism
 from fedsrc.watch import RoundSample, bets_of, evidence, fold, log_line, plan_of, round_sample
 
 Ints = NDArray[np.int64]

@@ -25,8 +25,8 @@ from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import Covariance
 from fedsrc.maths.transfer import eta
+from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.recruit import next_slots
-from fedsrc.release import registered_mechanism
 from fedsrc.tally import empty, suffix_variance
 
 TOLERANCE = 1e-9  # of comparisons with enumerated facts

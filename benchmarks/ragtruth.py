@@ -19,10 +19,10 @@ from tables import markdown, publish, records_of, words
 from fedsrc.audit.population import Support, truth, uniform
 from fedsrc.audit.trials import Draw, simulate, streams
 from fedsrc.maths.arrays import Floats
+from fedsrc.protocol.registration import Registration
 from fedsrc.records import Positions, Records, Unit, units_of
 from fedsrc.recruit import whole
 from fedsrc.register import Choices, Preset, development_part, register
-from fedsrc.registration import Registration
 
 FILE, DETECTOR = Path("ragtruth", "detector_scores.csv.gz"), "track_b_modernbert"
 SEEDS, SITES, SHARE = 20, 5, 0.2

@@ -32,8 +32,8 @@ from fedsrc.audit.population import Truth
 from fedsrc.audit.trials import simulate
 from fedsrc.common.canonical import digest
 from fedsrc.maths.arrays import Floats
+from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.register import Choices, Preset, quantile_thresholds
-from fedsrc.release import registered_mechanism
 from fedsrc.tally import masses
 
 TARGETS = (0.10, 0.20, 0.30)

@@ -23,10 +23,12 @@ from fedsrc.audit.trials import discrete_gaussian
 from fedsrc.certify import BettingPlan, Bounds, Look, Sample, betting_plan, look, report
 from fedsrc.common.clock import utc_now
 from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.protocol.mechanism import registered_mechanism
+from fedsrc.protocol.messages import Release, Request
+from fedsrc.protocol.registration import Betting, Registration
 from fedsrc.records import Units, units_of
 from fedsrc.register import Choices, development_part, register
-from fedsrc.registration import Betting, Registration
-from fedsrc.release import Release, Request, histogram, make_release, registered_mechanism
+from fedsrc.release import histogram, make_release
 from fedsrc.tally import masses
 
 THRESHOLDS, GROWTH = 20, (10, 20, 50, 100, 1_000, 10_000)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from fedsrc import Choices, Ledger, load_or_make, read_records
 from fedsrc.common.signing import Key, public_hex
-from fedsrc.federation.files import answer_file, collect, read_request, start
+from fedsrc.federation.files import answer_file, collect, start
 from fedsrc.policy import allow
+from fedsrc.protocol.messages import read_request
 from fedsrc.register import register_grid
 
 SITES = ("ashford", "birch", "cedar")
@@ -31,8 +32,7 @@ def main(root: Path) -> None:
     registration = register_grid(  # evenly spaced thresholds: no record is looked at
         Choices(target_risk=0.2, epsilon=4.0, grid=True, rounds=3, weights=dict.fromkeys(SITES, 1 / 3),
                 server_key=public_hex(keys["coordinator"]), capacities=dict.fromkeys(SITES, 600),
-                site_keys={site: public_hex(keys[site]) for site in SITES}),
-        SITES,
+                site_keys={site: public_hex(keys[site]) for site in SITES}), SITES,
     )  # fmt: skip
     for site in SITES:  # each site reads the registration, and allows it
         with closing(Ledger(root / site / "records.ledger")) as ledger:

@@ -14,11 +14,12 @@ from typing import Any, Literal
 from fedsrc.common import durable as files
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.files import answer_file, collect, read_request, start
+from fedsrc.federation.files import answer_file, collect, start
 from fedsrc.federation.local import certify_table
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow
-from fedsrc.registration import Registration
+from fedsrc.protocol.messages import read_request
+from fedsrc.protocol.registration import Registration
 from tests.helpers import registration, table
 
 Fault = Literal["none", "before", "torn", "after", "full"]

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fedsrc.certificate import certificate_text, signed
 from fedsrc.cli import main
 from fedsrc.common.clock import TIME
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.federation.local import certify_table
+from fedsrc.protocol.certificate import certificate_text, signed
 from tests.helpers import registration, table
 
 KEY = Key.generate()

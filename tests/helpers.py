@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from fedsrc.common.canonical import digest
+from fedsrc.protocol.messages import Release, Request
+from fedsrc.protocol.registration import Registration
 from fedsrc.records import Records, Units
 from fedsrc.register import Choices, development_part, register
-from fedsrc.registration import Registration
-from fedsrc.release import Release, Request, histogram, make_release
+from fedsrc.release import histogram, make_release
 
 GOLDEN = Path(__file__).parent / "golden"
 

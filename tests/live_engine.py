@@ -17,15 +17,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from fedsrc.certificate import TRANSCRIPT
 from fedsrc.common.canonical import digest_bytes
-from fedsrc.federation.files import parse_request
 from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, RELEASE, UNREACHED, Frame
 from fedsrc.federation.guard import Guard
 from fedsrc.federation.post import Letter, Node, Reply
 from fedsrc.ledger import Ledger
-from fedsrc.registration import Registration
-from fedsrc.release import SignedRequest
+from fedsrc.protocol.messages import SignedRequest, parse_request
+from fedsrc.protocol.names import TRANSCRIPT
+from fedsrc.protocol.registration import Registration
 from tests.crash_scenarios import NAMES, key
 from tests.helpers import table
 from tests.live_fate import ON_DISK, Fate, Fault, KilledError

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fedsrc.certificate import CERTIFICATE, TRANSCRIPT
+from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from tests.crash_scenarios import CRASHED, NAMES
 
 Kind = Literal["server app", "SuperLink", "SuperNode", "site", "machine"]

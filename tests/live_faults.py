@@ -19,15 +19,16 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
-from fedsrc.certificate import CERTIFICATE, TRANSCRIPT
 from fedsrc.common import durable as files
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.files import answer_file, collect, read_request, start
+from fedsrc.federation.files import answer_file, collect, start
 from fedsrc.federation.live import finished, play
 from fedsrc.federation.post import Patience
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow
-from fedsrc.registration import Registration
+from fedsrc.protocol.messages import read_request
+from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
+from fedsrc.protocol.registration import Registration
 from tests.crash_scenarios import CRASHED, DURABLE, NAMES, files_registration, key
 from tests.helpers import table
 from tests.live_account import Account, account

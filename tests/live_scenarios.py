@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedsrc.certificate import Body
 from fedsrc.common import durable as files
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, RELEASE, Frame
@@ -19,7 +18,8 @@ from fedsrc.federation.live import play
 from fedsrc.federation.post import Letter, Node, Patience, Reply
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow
-from fedsrc.registration import Registration
+from fedsrc.protocol.certificate import Body
+from fedsrc.protocol.registration import Registration
 from tests.crash_scenarios import DURABLE, NAMES, Counter, Fault, files_registration, key
 from tests.crash_scenarios import REFUSED as NO_SPACE
 from tests.helpers import table

@@ -39,7 +39,7 @@ from fedsrc.comparators.setting import screened
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.basis import covariance
-from fedsrc.registration import Registration
+from fedsrc.protocol.registration import Registration
 from fedsrc.tally import Masses
 
 STUDY = """

@@ -42,9 +42,9 @@ from fedsrc.maths import contrast, privacy
 from fedsrc.maths.basis import Basis, sensitivity_squared
 from fedsrc.maths.betting import Covariance
 from fedsrc.maths.transfer import eta
+from fedsrc.protocol.mechanism import registered_mechanism
+from fedsrc.protocol.registration import Registration
 from fedsrc.recruit import next_slots
-from fedsrc.registration import Registration
-from fedsrc.release import registered_mechanism
 from fedsrc.tally import Tally, empty, lose, masses, transfer
 
 SEED = (5, 2)  # of a study, and a block

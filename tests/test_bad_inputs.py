@@ -26,15 +26,17 @@ from click.testing import CliRunner
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from fedsrc import cli, ledger
-from fedsrc.certificate import CERTIFICATE, REGISTRATION, TRANSCRIPT, signed, write_certificate
+from fedsrc.certificate import write_certificate
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.common.signing import Key
-from fedsrc.federation.files import read_request, start
+from fedsrc.federation.files import start
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow
+from fedsrc.protocol.certificate import signed
+from fedsrc.protocol.messages import Release, read_request
+from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.transcript import Absent, Transcript, read_transcript
 from fedsrc.records import Records
-from fedsrc.release import Release
-from fedsrc.transcript import Absent, Transcript, read_transcript
 from tests.crash_scenarios import NAMES, by_files, files_registration, key
 from tests.crash_scenarios import _answer as answer
 from tests.helpers import table

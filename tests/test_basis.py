@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from fedsrc.maths.basis import Basis, covariance, linear_variance, sensitivity_squared, suffix_numerators, suffix_series
 from fedsrc.maths.kinds import Adjacency, BasisName, Encoding
+from fedsrc.protocol.registration import Registration
 from fedsrc.records import Units
-from fedsrc.registration import Registration
 from fedsrc.release import unit_masses
 from tests.helpers import changed, registration
 

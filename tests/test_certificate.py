@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsrc.certificate import CERTIFICATE, REGISTRATION, TRANSCRIPT, claimed, signed, verify, write_certificate
+from fedsrc.certificate import claimed, verify, write_certificate
 from fedsrc.common.signing import Key, load_or_make, public_hex, sign, signed_by
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import certify_table
+from fedsrc.protocol.certificate import signed
+from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.report.card import card_text
 from tests.helpers import changed, registration, table
 

@@ -18,8 +18,9 @@ from fedsrc.certify import Look, Sample, down, for_target_only, look, report, sa
 from fedsrc.maths import betting
 from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import Covariance
-from fedsrc.registration import Registration
-from fedsrc.release import Release, registered_mechanism
+from fedsrc.protocol.mechanism import registered_mechanism
+from fedsrc.protocol.messages import Release
+from fedsrc.protocol.registration import Registration
 from fedsrc.tally import Charge, Masses, add, empty, implausible, lose, transfer
 from tests.helpers import changed, registration, table
 

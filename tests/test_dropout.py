@@ -14,8 +14,8 @@ import numpy as np
 from fedsrc.certify import Sample, look
 from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import slopes
-from fedsrc.registration import Registration
-from fedsrc.release import registered_mechanism
+from fedsrc.protocol.mechanism import registered_mechanism
+from fedsrc.protocol.registration import Registration
 from fedsrc.tally import Masses, empty, lose, suffix_variance
 from tests.helpers import changed, registration
 

@@ -14,20 +14,22 @@ from typing import Any
 
 import pytest
 
-from fedsrc.certificate import CERTIFICATE, issue, signed, verify
+from fedsrc.certificate import issue, verify
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.files import answer_file, collect, read_request, start
+from fedsrc.federation.files import answer_file, collect, start
 from fedsrc.federation.local import LocalCarrier, certify_table
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow, allowed, cost, describe_registration, status_words
+from fedsrc.protocol.certificate import signed
+from fedsrc.protocol.messages import Release, SignedRequest, read_request
+from fedsrc.protocol.names import CERTIFICATE
+from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.transcript import Absent, Announced, Arrived, Transcript, read_transcript
 from fedsrc.records import Records
-from fedsrc.registration import Registration
-from fedsrc.release import Release, SignedRequest
 from fedsrc.replay import Replay
 from fedsrc.run import begin, record, run
 from fedsrc.site import open_sites
-from fedsrc.transcript import Absent, Announced, Arrived, Transcript, read_transcript
 from tests.helpers import changed, registration, table
 
 NAMES = ("a", "b", "c", "d", "e")

@@ -20,17 +20,19 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedsrc.certificate import CERTIFICATE, REGISTRATION, TRANSCRIPT, check_certificate, issue
+from fedsrc.certificate import issue
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.files import parse_request, read_request, start
+from fedsrc.federation.files import start
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow
+from fedsrc.protocol.certificate import check_certificate
+from fedsrc.protocol.messages import parse_release, parse_request, read_request
+from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.transcript import Chain, parse
 from fedsrc.records import read_records
-from fedsrc.registration import Registration
 from fedsrc.replay import Replay
-from fedsrc.run import parse_release
-from fedsrc.transcript import Chain, parse
 from tests.crash_scenarios import NAMES, by_files, files_registration, key
 from tests.crash_scenarios import _answer as answer
 

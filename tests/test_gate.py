@@ -29,11 +29,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsrc import Gate
-from fedsrc.certificate import CERTIFICATE
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.gate import ACCEPTED, BELOW, DAY, EARLY, EXPIRED, HALTED, REASONS, UNUSABLE, Decision
-from fedsrc.registration import Registration
+from fedsrc.protocol.names import CERTIFICATE
+from fedsrc.protocol.registration import Registration
 from tests.gate_certificates import CLAIM, KEY, TRUSTED, Terminal, body, certificate, original, renewed
 
 THRESHOLD: float = body()["threshold"]

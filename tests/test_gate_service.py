@@ -35,8 +35,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from fedsrc.certificate import CERTIFICATE
 from fedsrc.gate import ACCEPTED, BELOW, EXPIRED, HALTED, UNUSABLE, Gate
+from fedsrc.protocol.names import CERTIFICATE
 from fedsrc.service import server as server_module
 from fedsrc.service.limits import Bucket, Limits
 from fedsrc.service.server import bind

@@ -19,16 +19,18 @@ from types import FrameType
 from typing import Any
 
 import fedsrc
-from fedsrc.certificate import REGISTRATION, TRANSCRIPT, issue, signed, verify, write_certificate
+from fedsrc.certificate import issue, verify, write_certificate
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key, public_hex
+from fedsrc.protocol.certificate import signed
+from fedsrc.protocol.messages import Answer, Request
+from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.transcript import Announced, Transcript
 from fedsrc.records import units_of
 from fedsrc.register import Choices, register_grid
-from fedsrc.registration import Registration
-from fedsrc.release import Request
 from fedsrc.replay import Replay
-from fedsrc.run import Answer, begin, record, run
-from fedsrc.transcript import Announced, Transcript
+from fedsrc.run import begin, record, run
 from tests.helpers import release_of, table
 
 ROUNDS, SLOTS = 3, 5

@@ -25,7 +25,7 @@ from typing import Any, get_args
 
 import pytest
 
-from fedsrc.certificate import CERTIFICATE, TRANSCRIPT, verify
+from fedsrc.certificate import verify
 from fedsrc.common.canonical import digest_bytes
 from fedsrc.common.signing import Key, load, public_hex
 from fedsrc.errors import FedsrcError
@@ -36,7 +36,6 @@ from fedsrc.federation.flower import FlowerPost, Settings, _reply, serve
 from fedsrc.federation.flower_app.fedsrc_relay import wire
 from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, RELEASE, Frame, WireError
 from fedsrc.federation.guard import Guard
-from fedsrc.federation.hello import Challenge, Hello, parse_hello
 from fedsrc.federation.live import check_live, finished
 from fedsrc.federation.log import one_line
 from fedsrc.federation.node_keys import name_of_private, name_of_public
@@ -44,11 +43,12 @@ from fedsrc.federation.post import Letter, Patience, Reply
 from fedsrc.federation.processes import Child, Tls, check_encrypted, descendants, environment, left_behind
 from fedsrc.federation.site_socket import Door
 from fedsrc.federation.trial import make_trial
-from fedsrc.registration import Registration
-from fedsrc.release import Release, Request, SignedRequest
+from fedsrc.protocol.handshake import Challenge, Hello, parse_hello
+from fedsrc.protocol.messages import Release, Request, SignedRequest, parse_release
+from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
+from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.transcript import Absent, Announced, Arrived, Opened, read_transcript
 from fedsrc.replay import Replay
-from fedsrc.run import parse_release
-from fedsrc.transcript import Absent, Announced, Arrived, Opened, read_transcript
 from tests.crash_scenarios import CRASHED, NAMES, Fault, by_files, files_registration, key
 from tests.crash_scenarios import REFUSED as NO_SPACE
 from tests.live_scenarios import PATIENCE, SERVER, OwnClock, OwnPost, child, guards, live, spent

@@ -29,8 +29,9 @@ from fedsrc.federation.post import Patience, Reply
 from fedsrc.federation.processes import check_free, free_port
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow
+from fedsrc.protocol.mechanism import registered_mechanism
+from fedsrc.protocol.messages import Request, SignedRequest
 from fedsrc.records import Records
-from fedsrc.release import Request, SignedRequest, registered_mechanism
 from tests.crash_scenarios import files_registration, key
 from tests.helpers import table
 from tests.live_scenarios import SERVER

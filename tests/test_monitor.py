@@ -22,25 +22,27 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fedsrc.certificate import CERTIFICATE, TRANSCRIPT, verify
+from fedsrc.certificate import verify
 from fedsrc.cli import cli
 from fedsrc.common.canonical import digest, file_digest
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.files import answer_file, collect, read_request, start
+from fedsrc.federation.files import answer_file, collect, start
 from fedsrc.federation.live import check_live
 from fedsrc.federation.local import certify_table
 from fedsrc.federation.monitoring import monitor_table
 from fedsrc.ledger import Ledger
 from fedsrc.monitor import MonitorChoices, brief, monitor_alarm, register_monitor, state, words
 from fedsrc.policy import allow, describe_registration
+from fedsrc.protocol.mechanism import registered_mechanism
+from fedsrc.protocol.messages import read_request
+from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
+from fedsrc.protocol.registration import Monitor, Registration
+from fedsrc.protocol.transcript import Announced, Arrived, Asked, Closed, Ended, Transcript, read_transcript
 from fedsrc.records import Records
 from fedsrc.recruit import next_slots
-from fedsrc.registration import Monitor, Registration
-from fedsrc.release import registered_mechanism
 from fedsrc.replay import Replay
 from fedsrc.tally import empty
-from fedsrc.transcript import Announced, Arrived, Asked, Closed, Ended, Transcript, read_transcript
 from fedsrc.watch import RECENT, log_line, plan_of, round_sample
 from tests.helpers import changed, registration, table
 

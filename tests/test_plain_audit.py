@@ -35,7 +35,7 @@ from fedsrc.audit.study import Binormal, Setting
 from fedsrc.comparators import METHODS, Evidence, gather
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
-from fedsrc.release import registered_mechanism
+from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.tally import masses
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))

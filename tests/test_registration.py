@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from fedsrc.common.canonical import canonical_bytes, digest
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
+from fedsrc.protocol.registration import Betting, Registration, Stitched
 from fedsrc.records import MISSING_SCORE, read_records
 from fedsrc.register import (
     FEWEST,
@@ -33,7 +34,6 @@ from fedsrc.register import (
     register,
     round_grid,
 )
-from fedsrc.registration import Betting, Registration, Stitched
 from tests.helpers import changed, registration, table
 
 REG = registration(thresholds=20, grid=True)

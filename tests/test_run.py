@@ -20,16 +20,9 @@ from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import LocalCarrier, certify_table
 from fedsrc.ledger import Ledger
-from fedsrc.records import Records
-from fedsrc.recruit import make_requests, next_slots
-from fedsrc.register import Choices, development_part, register
-from fedsrc.registration import Registration
-from fedsrc.release import Release, Request
-from fedsrc.replay import Replay
-from fedsrc.run import Answer, begin, parse_release, record, run
-from fedsrc.site import development_rows, note_development, open_sites
-from fedsrc.tally import empty
-from fedsrc.transcript import (
+from fedsrc.protocol.messages import Answer, Release, Request, parse_release
+from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.transcript import (
     Absent,
     Announced,
     Arrived,
@@ -41,6 +34,13 @@ from fedsrc.transcript import (
     Transcript,
     read_transcript,
 )
+from fedsrc.records import Records
+from fedsrc.recruit import make_requests, next_slots
+from fedsrc.register import Choices, development_part, register
+from fedsrc.replay import Replay
+from fedsrc.run import begin, record, run
+from fedsrc.site import development_rows, note_development, open_sites
+from fedsrc.tally import empty
 from tests.helpers import changed, registration, table
 
 SITES = ("a", "b", "c")

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from fedsrc.audit.schedule import arrivals, asked
 from fedsrc.audit.trials import ENDLESS
 from fedsrc.errors import FedsrcError
+from fedsrc.protocol.registration import Registration
 from fedsrc.recruit import next_slots
-from fedsrc.registration import Registration
 from fedsrc.tally import empty
 from tests.helpers import registration
 

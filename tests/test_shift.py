@@ -24,7 +24,7 @@ from fedsrc.audit.shift import drifted, moved_weights, relabelled, total_variati
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.kinds import Encoding
 from fedsrc.maths.transfer import eta
-from fedsrc.registration import Registration
+from fedsrc.protocol.registration import Registration
 from tests.helpers import registration, single_units, table
 
 M = 4

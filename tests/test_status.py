@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fedsrc.certificate import CERTIFICATE, TRANSCRIPT
 from fedsrc.cli import cli
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, REFUSED, RELEASE, Frame
@@ -18,7 +17,8 @@ from fedsrc.federation.live import play
 from fedsrc.federation.log import LOG, open_log
 from fedsrc.federation.post import Reply
 from fedsrc.federation.status import run_state, words
-from fedsrc.transcript import Transcript
+from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
+from fedsrc.protocol.transcript import Transcript
 from tests.crash_scenarios import NAMES, files_registration
 from tests.live_scenarios import PATIENCE, SERVER, OwnClock, OwnPost, guards, live
 

@@ -28,9 +28,10 @@ from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import answer_file, start
 from fedsrc.ledger import IN_ORDER, Ledger
 from fedsrc.policy import allow
+from fedsrc.protocol.mechanism import registered_mechanism
+from fedsrc.protocol.messages import Release
+from fedsrc.protocol.registration import Registration
 from fedsrc.records import Columns, Keys, Missing, key_stream, read_records, shuffled
-from fedsrc.registration import Registration
-from fedsrc.release import Release, registered_mechanism
 from fedsrc.site import Site, open_sites
 from fedsrc.stream import Table, Window, open_table
 from tests.helpers import changed, registration, table

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedsrc.errors import FedsrcError
-from fedsrc.transcript import Announced, Closed, Entry, Opened, Transcript, read_transcript
+from fedsrc.protocol.transcript import Announced, Closed, Entry, Opened, Transcript, read_transcript
 
 ENTRIES: list[Entry] = [
     Opened(registration="a" * 64),

@@ -18,10 +18,11 @@ from fedsrc.audit.population import from_cells, truth, uniform
 from fedsrc.audit.trials import discrete_gaussian, simulate, streams
 from fedsrc.forecast import _falling, after_abstention, forecast, from_declared, from_development
 from fedsrc.maths.basis import covariance
+from fedsrc.protocol.mechanism import registered_mechanism
+from fedsrc.protocol.registration import Registration
 from fedsrc.reach import noised_rates, sampled_rates
 from fedsrc.records import Records, Units, units_of
-from fedsrc.registration import Registration
-from fedsrc.release import histogram, registered_mechanism
+from fedsrc.release import histogram
 from fedsrc.replay import Replay
 from fedsrc.tally import Masses, suffix_variance
 from tests.helpers import changed, registration, table

@@ -32,7 +32,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from fedsrc.certificate import CERTIFICATE, TRANSCRIPT, issue, read_run
+from fedsrc.certificate import issue, read_run
 from fedsrc.cli import cli
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.common.words import plain
@@ -46,8 +46,10 @@ from fedsrc.forecast import Forecast
 from fedsrc.monitor import MonitorChoices, brief, register_monitor
 from fedsrc.monitor import state as monitor_state
 from fedsrc.policy import describe_registration
-from fedsrc.registration import Betting, Registration
-from fedsrc.release import noise_words, registered_mechanism
+from fedsrc.protocol.mechanism import noise_words, registered_mechanism
+from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
+from fedsrc.protocol.registration import Betting, Registration
+from fedsrc.protocol.transcript import Announced, Chain, Closed, Entry, Opened
 from fedsrc.replay import Replay
 from fedsrc.report import charts, live, rows
 from fedsrc.report.card import card_text, view_text
@@ -56,7 +58,6 @@ from fedsrc.report.html import fragment, page, policy
 from fedsrc.report.live import Server, Watch, is_loopback, names_us, serving
 from fedsrc.report.markdown import card_markdown
 from fedsrc.report.view import FORMAT, View, Watched, build_view, estimate, view_json, view_run
-from fedsrc.transcript import Announced, Chain, Closed, Entry, Opened
 from tests import palette
 from tests.crash_scenarios import files_registration
 from tests.helpers import changed, registration, table

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from fedsrc.certificate import CERTIFICATE, verify
+from fedsrc.certificate import verify
 from fedsrc.demo.live import Parties
 from fedsrc.federation.processes import Child, environment, program
 from fedsrc.federation.trial import make_trial
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow
+from fedsrc.protocol.names import CERTIFICATE
 from fedsrc.register import Choices, register_grid
 
 pytest.importorskip("flwr")

@@ -13,15 +13,16 @@ from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from fedsrc.certificate import CERTIFICATE, TRANSCRIPT
 from fedsrc.common.signing import load
-from fedsrc.federation.files import answer_file, collect, read_request, start
+from fedsrc.federation.files import answer_file, collect, start
 from fedsrc.federation.processes import Process, descendants, free_port
 from fedsrc.federation.trial import make_trial
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow
+from fedsrc.protocol.messages import read_request
+from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
+from fedsrc.protocol.registration import Registration
 from fedsrc.register import Choices, register_grid
-from fedsrc.registration import Registration
 from fedsrc.stream import Table
 from tests.live_account import Account, account
 

@@ -13,15 +13,16 @@ from fedsrc.federation.local import certify_table
 from fedsrc.forecast import Forecast, forecast
 from fedsrc.gate import Decision, Gate
 from fedsrc.ledger import Ledger
+from fedsrc.protocol.messages import Release, Request
+from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.transcript import Transcript, read_transcript
 from fedsrc.records import Columns, Records, Units, read_records
 from fedsrc.register import Choices, development_part, register
-from fedsrc.registration import Registration
-from fedsrc.release import Release, Request, make_release
+from fedsrc.release import make_release
 from fedsrc.replay import Replay
 from fedsrc.report.card import card_text
 from fedsrc.run import run
 from fedsrc.tally import Tally
-from fedsrc.transcript import Transcript, read_transcript
 
 __version__ = "0.1.0"
 

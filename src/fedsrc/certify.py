@@ -18,8 +18,8 @@ from fedsrc.maths import betting, contrast, ratio, variance_adaptive
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.betting import Covariance
 from fedsrc.maths.boundaries import F, G, H
-from fedsrc.registration import Betting, Monitor, Registration, Stitched
-from fedsrc.release import registered_mechanism
+from fedsrc.protocol.mechanism import registered_mechanism
+from fedsrc.protocol.registration import Betting, Monitor, Registration, Stitched
 from fedsrc.tally import Masses, Tally, masses, transfer
 
 DECIMALS = 1e9

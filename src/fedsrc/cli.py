@@ -23,7 +23,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import fedsrc
 from fedsrc import demo as demo_data
-from fedsrc.certificate import Body, verify
+from fedsrc.certificate import verify
 from fedsrc.cli_answers import answers_command
 from fedsrc.cli_audit import audit_command
 from fedsrc.cli_choose import choose_command
@@ -48,9 +48,10 @@ from fedsrc.federation.trial import make_trial
 from fedsrc.forecast import forecasts, from_declared, from_development
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow, describe_registration, status_words
+from fedsrc.protocol.certificate import Body
+from fedsrc.protocol.registration import Development, Registration
 from fedsrc.records import Records, check_unit, read_records
 from fedsrc.register import Choices, development_labels, development_part, register, register_grid
-from fedsrc.registration import Development, Registration
 from fedsrc.replay import Replay
 from fedsrc.site import calibrating, note_development
 from fedsrc.stream import Table

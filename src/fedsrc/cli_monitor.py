@@ -9,7 +9,6 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from fedsrc.certificate import CERTIFICATE, REGISTRATION
 from fedsrc.cli_common import FORMAT, FilePath, FolderPath, say
 from fedsrc.cli_run import FRESH, TABLE_OPTIONS, emit, options, read_table, show_monitor
 from fedsrc.common import signing
@@ -18,7 +17,8 @@ from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.monitoring import monitor_table
 from fedsrc.monitor import MonitorChoices, register_monitor, state, state_of
-from fedsrc.registration import Monitor, Registration
+from fedsrc.protocol.names import CERTIFICATE, REGISTRATION
+from fedsrc.protocol.registration import Monitor, Registration
 
 
 def _pairs(_context: click.Context, _option: click.Parameter, value: str | None) -> dict[str, str] | None:

@@ -11,11 +11,13 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from fedsrc.certificate import REGISTRATION, Body, read_registration, read_run
+from fedsrc.certificate import read_registration, read_run
 from fedsrc.cli_common import FilePath, command
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.forecast import Forecast, after_abstention
 from fedsrc.monitor import MonitorState, state_of, words
+from fedsrc.protocol.certificate import Body
+from fedsrc.protocol.names import REGISTRATION
 from fedsrc.records import Columns, Records
 from fedsrc.replay import Replay
 from fedsrc.report.card import card_text

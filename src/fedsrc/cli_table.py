@@ -7,9 +7,9 @@ from typing import Any
 
 from fedsrc.cli_run import NAMES
 from fedsrc.common.words import count, plain
+from fedsrc.protocol.registration import Development, Registration
 from fedsrc.records import LOCAL_SITE, Unit
 from fedsrc.register import Labels
-from fedsrc.registration import Development, Registration
 from fedsrc.stream import Table
 
 MOST = 12  # columns or sites that one line names

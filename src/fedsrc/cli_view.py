@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 
 import fedsrc
-from fedsrc.certificate import REGISTRATION
 from fedsrc.cli_common import FilePath, FolderPath, say
 from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
+from fedsrc.protocol.names import REGISTRATION
 from fedsrc.report import charts
 from fedsrc.report.card import view_text
 from fedsrc.report.markdown import card_markdown

@@ -16,9 +16,9 @@ from fedsrc.audit.population import Support, from_cells, information_limit, trut
 from fedsrc.audit.trials import simulate
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
+from fedsrc.protocol.registration import Betting, Registration
 from fedsrc.reach import noised_rates, sampled_rates
 from fedsrc.records import Records, Units, unit_count, units_of
-from fedsrc.registration import Betting, Registration
 from fedsrc.replay import Replay
 from fedsrc.site import development_rows
 from fedsrc.tally import Masses, masses

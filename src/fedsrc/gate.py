@@ -16,9 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, NamedTuple, Self, TypeVar, get_args
 
-from fedsrc.certificate import CERTIFICATE, MAX_BYTES
 from fedsrc.common.durable import read_text
 from fedsrc.errors import FedsrcError
+from fedsrc.protocol.certificate import MAX_BYTES
+from fedsrc.protocol.names import CERTIFICATE
 from fedsrc.trust import Trusted, check_claim, check_renewal, check_time, expected_claim, read_trusted, trusted_keys
 
 T = TypeVar("T")

@@ -18,9 +18,9 @@ import numpy as np
 from fedsrc.common import durable
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.privacy import admits, compose, rho_tight
+from fedsrc.protocol.messages import Request
+from fedsrc.protocol.registration import Registration
 from fedsrc.records import Positions, shuffled
-from fedsrc.registration import Registration
-from fedsrc.release import Request
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS intake (

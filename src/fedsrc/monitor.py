@@ -14,24 +14,16 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from fedsrc.certificate import (
-    CERTIFICATE,
-    MAX_BYTES,
-    TRANSCRIPT,
-    Body,
-    check_certificate,
-    issue,
-    parse_certificate,
-    read_registration,
-    verify,
-)
+from fedsrc.certificate import issue, read_registration, verify
 from fedsrc.common.canonical import file_digest
 from fedsrc.common.durable import read_text
 from fedsrc.common.values import describe
 from fedsrc.errors import FedsrcError
-from fedsrc.registration import Monitor, Registration
+from fedsrc.protocol.certificate import MAX_BYTES, Body, check_certificate, parse_certificate
+from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
+from fedsrc.protocol.registration import Monitor, Registration
+from fedsrc.protocol.transcript import Chain, read_entries
 from fedsrc.replay import Replay
-from fedsrc.transcript import Chain, read_entries
 from fedsrc.watch import RECENT
 
 Word = Literal["certified", "still supported", "alarm"]

@@ -8,8 +8,8 @@ from fedsrc.common.words import ADJACENCY
 from fedsrc.errors import FedsrcError
 from fedsrc.ledger import DELTA, DEVELOPMENT, IN_ORDER, Account, Ledger
 from fedsrc.maths.privacy import epsilon_tight
-from fedsrc.registration import Monitor, Registration
-from fedsrc.release import noise_words, registered_mechanism
+from fedsrc.protocol.mechanism import noise_words, registered_mechanism
+from fedsrc.protocol.registration import Monitor, Registration
 
 
 def cost(registration: Registration) -> float:

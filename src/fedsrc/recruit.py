@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedsrc.registration import Monitor, Registration
-from fedsrc.release import Request, registered_mechanism
+from fedsrc.protocol.mechanism import registered_mechanism
+from fedsrc.protocol.messages import Request
+from fedsrc.protocol.registration import Monitor, Registration
 from fedsrc.tally import Tally
 
 

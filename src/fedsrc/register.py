@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from fedsrc.common.values import describe
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
+from fedsrc.protocol.registration import Betting, Development, Registration, budgets
 from fedsrc.records import Records, Unit, most_answers, public_seed, unit_codes, unit_count
-from fedsrc.registration import Betting, Development, Registration, budgets
 from fedsrc.site import development_rows
 
 Preset = Literal["default", "paper"]

@@ -12,11 +12,12 @@ from typing import Literal
 
 from fedsrc.certify import Look, for_target_only, look, sample
 from fedsrc.errors import FedsrcError
+from fedsrc.protocol.mechanism import registered_mechanism
+from fedsrc.protocol.messages import Release, Request
+from fedsrc.protocol.registration import Monitor, Registration
+from fedsrc.protocol.transcript import Absent, Announced, Arrived, Asked, Closed, Ended, Entry, Opened
 from fedsrc.recruit import make_requests, next_slots
-from fedsrc.registration import Monitor, Registration
-from fedsrc.release import Release, Request, registered_mechanism
 from fedsrc.tally import Tally, add_all, empty, implausible, lose
-from fedsrc.transcript import Absent, Announced, Arrived, Asked, Closed, Ended, Entry, Opened
 from fedsrc.watch import Watch
 
 Status = Literal["CERTIFIED", "OPEN", "ABSTAIN", "STILL SUPPORTED", "ALARM"]

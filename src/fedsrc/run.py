@@ -8,14 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from pydantic import ValidationError
-
 from fedsrc.errors import FedsrcError
-from fedsrc.release import Release, Request
+from fedsrc.protocol.messages import Answer, Request, parse_release
+from fedsrc.protocol.transcript import Absent, Arrived, Asked, Closed, Ended, Entry, Opened, Transcript
 from fedsrc.replay import Replay
-from fedsrc.transcript import Absent, Arrived, Asked, Closed, Ended, Entry, Opened, Transcript
-
-Answer = bytes | str  # a release's bytes, or why there is none
 
 
 class Carrier(Protocol):
@@ -100,14 +96,3 @@ def _entry(replay: Replay, request: str, answer: Answer) -> Entry:
     if problem is not None:
         return Absent(request=request, refused=True, reason=problem, release=release)
     return Arrived(release=release)
-
-
-def parse_release(data: bytes) -> Release:
-    """A release from bytes, in canonical form or refused."""
-    try:
-        release = Release.model_validate_json(data)
-    except ValidationError as error:
-        raise FedsrcError("it is not a release") from error
-    if release.to_bytes() != data:
-        raise FedsrcError("it is not in canonical form")
-    return release

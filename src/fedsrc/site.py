@@ -18,9 +18,11 @@ from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.ledger import DEVELOPMENT, IN_ORDER, Intake, Ledger, Names
 from fedsrc.maths.arrays import Ints
+from fedsrc.protocol.mechanism import registered_mechanism
+from fedsrc.protocol.messages import Order, Request
+from fedsrc.protocol.registration import Development, Registration
 from fedsrc.records import Positions, Records, Unit, Units, check_unit, shuffled, unit_codes, unit_count, units_of
-from fedsrc.registration import Development, Registration
-from fedsrc.release import Order, Request, histogram, make_release, registered_mechanism
+from fedsrc.release import histogram, make_release
 
 
 @dataclass(frozen=True)

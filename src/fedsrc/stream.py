@@ -29,6 +29,7 @@ from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.ledger import IN_ORDER, Intake, Ledger, Names
 from fedsrc.maths.arrays import Ints
+from fedsrc.protocol.registration import Registration
 from fedsrc.records import (
     LOCAL_SITE,
     NEEDED,
@@ -47,7 +48,6 @@ from fedsrc.records import (
     scan,
     several_answers,
 )
-from fedsrc.registration import Registration
 from fedsrc.release import histogram
 from fedsrc.site import Site, check_count, cut_words, open_sites
 

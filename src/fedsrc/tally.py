@@ -12,8 +12,9 @@ from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import Covariance
 from fedsrc.maths.transfer import eta
-from fedsrc.registration import Registration
-from fedsrc.release import Mechanism, Release, registered_mechanism
+from fedsrc.protocol.mechanism import Mechanism, registered_mechanism
+from fedsrc.protocol.messages import Release
+from fedsrc.protocol.registration import Registration
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from fedsrc.certificate import check_certificate, parse_certificate
 from fedsrc.common.canonical import digest_bytes
 from fedsrc.common.clock import TIME
 from fedsrc.common.values import Hex, describe
 from fedsrc.errors import FedsrcError
-from fedsrc.registration import Claim
+from fedsrc.protocol.certificate import check_certificate, parse_certificate
+from fedsrc.protocol.registration import Claim
 
 SKEW = 86_400.0  # seconds: a release may be dated a day ahead of the server's clock
 CLAIM = ("score", "loss", "population", "target_risk", "failure_probability", "unit", "registration")

@@ -16,8 +16,9 @@ import numpy as np
 from fedsrc.certify import down
 from fedsrc.maths import detector
 from fedsrc.maths.arrays import Floats, Ints
-from fedsrc.registration import Monitor, Registration
-from fedsrc.release import Release, registered_mechanism
+from fedsrc.protocol.mechanism import registered_mechanism
+from fedsrc.protocol.messages import Release
+from fedsrc.protocol.registration import Monitor, Registration
 from fedsrc.tally import Masses, masses
 
 RECENT = 5  # rounds that the estimate of the present risk looks back on

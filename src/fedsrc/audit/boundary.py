@@ -13,7 +13,7 @@ import numpy as np
 from fedsrc.audit.population import Support
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats, Ints
-from fedsrc.registration import Registration
+from fedsrc.protocol.registration import Registration
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from fedsrc.demo import SCORED, TASKS, score_table
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.rank import chance_above
+from fedsrc.protocol.registration import Registration, Thresholds
 from fedsrc.records import (
     Columns,
     Positions,
@@ -35,7 +36,6 @@ from fedsrc.records import (
     units_of,
 )
 from fedsrc.register import GRADED_GRID, Choices, grid_thresholds, quantile_thresholds, register_grid
-from fedsrc.registration import Registration, Thresholds
 
 SPLIT, DEAL = 11, 12  # streams of the study's seed
 

@@ -17,7 +17,7 @@ from fedsrc.audit.population import Support
 from fedsrc.audit.schedule import arrivals, asked
 from fedsrc.audit.study import Setting
 from fedsrc.maths.arrays import Floats, Ints
-from fedsrc.registration import Registration
+from fedsrc.protocol.registration import Registration
 
 DRAWS, COINS = 1, 3  # streams of a block's seed; noise has the second
 ENDLESS = 1 << 40

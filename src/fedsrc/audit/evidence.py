@@ -17,8 +17,8 @@ from fedsrc.audit.trials import discrete_gaussian
 from fedsrc.comparators import Aim, Evidence, Facts, Sites, Unreleased, gather
 from fedsrc.maths import privacy
 from fedsrc.maths.arrays import Floats, Ints
-from fedsrc.registration import Registration
-from fedsrc.release import SCALE_STEP, Mechanism, registered_mechanism
+from fedsrc.protocol.mechanism import SCALE_STEP, Mechanism, registered_mechanism
+from fedsrc.protocol.registration import Registration
 from fedsrc.tally import Masses, masses, plausible_margins
 
 NOISE, NORMALS = 2, 4  # streams of a block's seed

@@ -37,8 +37,10 @@ from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.binomial import clopper_pearson
 from fedsrc.maths.privacy import delta_gaussian
-from fedsrc.registration import Registration
-from fedsrc.release import Request, make_release, registered_mechanism
+from fedsrc.protocol.mechanism import registered_mechanism
+from fedsrc.protocol.messages import Request
+from fedsrc.protocol.registration import Registration
+from fedsrc.release import make_release
 
 Bools = NDArray[np.bool_]
 Publish = Callable[[Ints], Ints]  # histograms (n, 2, m+1) to released integers (n, 2, p)

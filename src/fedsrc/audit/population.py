@@ -10,8 +10,8 @@ import numpy as np
 
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.limits import k_inf
+from fedsrc.protocol.registration import Registration
 from fedsrc.records import Units
-from fedsrc.registration import Registration
 from fedsrc.release import unit_masses
 
 

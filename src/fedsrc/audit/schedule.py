@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Ints
-from fedsrc.registration import Registration
+from fedsrc.protocol.registration import Registration
 
 
 def asked(registration: Registration, drawn: Ints, left: Ints) -> Ints:

@@ -12,9 +12,9 @@ import numpy as np
 from fedsrc.audit.population import Support
 from fedsrc.certify import Look, Sample, look
 from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.protocol.mechanism import registered_mechanism
+from fedsrc.protocol.registration import Registration
 from fedsrc.recruit import next_slots
-from fedsrc.registration import Registration
-from fedsrc.release import registered_mechanism
 from fedsrc.tally import Tally, empty, masses, transfer
 
 Draw = Literal["with replacement", "once"]

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import polars as pl
 
-from fedsrc.certificate import Body
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import load, public_hex
 from fedsrc.demo import SITES, one_of_each_pair, score_table
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.files import answer_file, collect, read_request, start
+from fedsrc.federation.files import answer_file, collect, start
 from fedsrc.federation.flower import Settings
 from fedsrc.federation.node_keys import name_of_public
 from fedsrc.federation.processes import Child, Tls, environment, free_port, program
@@ -26,9 +25,11 @@ from fedsrc.federation.superlink import Address, ServerPlan, supervise
 from fedsrc.federation.trial import make_trial
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow
+from fedsrc.protocol.certificate import Body
+from fedsrc.protocol.messages import read_request
+from fedsrc.protocol.registration import Registration
 from fedsrc.records import read_records
 from fedsrc.register import Choices, development_part, register
-from fedsrc.registration import Registration
 from fedsrc.site import development_rows, note_development
 from fedsrc.stream import Table
 

@@ -12,13 +12,11 @@ from functools import partial
 
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.files import from_the_future
 from fedsrc.federation.guard import SENTENCES
-from fedsrc.federation.hello import Challenge, Hello, parse_hello
 from fedsrc.federation.post import Clock, Letter, Node, Patience, Post, RealClock, Reply, Tell
-from fedsrc.registration import Registration
-from fedsrc.release import Request, SignedRequest
-from fedsrc.run import Answer, parse_release
+from fedsrc.protocol.handshake import Challenge, Hello, parse_hello
+from fedsrc.protocol.messages import Answer, Request, SignedRequest, from_the_future, parse_release
+from fedsrc.protocol.registration import Registration
 
 LONGEST_PAUSE = 60.0  # seconds between two hellos to a node that does not give a good one
 

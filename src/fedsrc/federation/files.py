@@ -9,30 +9,35 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from fedsrc.certificate import REGISTRATION, TRANSCRIPT, Body, issue, read_registration, signed, write_certificate
-from fedsrc.common.clock import TIME
+from fedsrc.certificate import issue, read_registration, write_certificate
 from fedsrc.common.durable import read_bytes, write_whole
 from fedsrc.common.signing import Key
-from fedsrc.common.values import describe
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import check_folder, check_server_key
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allowed
+from fedsrc.protocol.certificate import Body, signed
+from fedsrc.protocol.messages import (
+    MAX_BYTES,
+    Answer,
+    Release,
+    Request,
+    SignedRequest,
+    from_the_future,
+    parse_release,
+    read_request,
+)
+from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.transcript import Absent, Announced, Closed, Ended, Entry, Transcript
 from fedsrc.records import Records
-from fedsrc.registration import Registration
-from fedsrc.release import Release, Request, SignedRequest
 from fedsrc.replay import Replay
-from fedsrc.run import Answer, absence_words, ask, begin, close, parse_release, record, whose
+from fedsrc.run import absence_words, ask, begin, close, record, whose
 from fedsrc.site import Site, check_key, check_request, open_sites
 from fedsrc.stream import Table, open_table
-from fedsrc.transcript import Absent, Announced, Closed, Ended, Entry, Transcript
 
-MAX_BYTES = 20_000_000
 INBOX, REQUESTS = "inbox", "requests"
 
 
@@ -121,22 +126,6 @@ def open_site(
     return open_sites(registration, found.at(name), ledger, fresh=fresh, keys={name: key})[0]
 
 
-def read_request(path: Path) -> SignedRequest:
-    """A request file, in canonical form or refused."""
-    return parse_request(read_bytes(path, MAX_BYTES), str(path))
-
-
-def parse_request(data: bytes, where: str) -> SignedRequest:
-    """A request from bytes, in canonical form or refused."""
-    try:
-        order = SignedRequest.model_validate_json(data)
-    except ValidationError as error:
-        raise FedsrcError(f"is not a request: {describe(error)}", where=where) from error
-    if order.to_bytes() != data:
-        raise FedsrcError("is not a request in canonical form", where=where)
-    return order
-
-
 def _open_run(replay: Replay, transcript: Transcript) -> None:
     begin(replay, transcript)
     silent = [site for site in replay.registration.sites if site.name not in replay.announced]
@@ -161,12 +150,6 @@ def _check_all(replay: Replay, files: Iterable[Path], outcome: Collected) -> lis
             raise FedsrcError(f"refused: {problem}", where=str(path), hint="nothing was changed")
         good.append((path, release, data))
     return good
-
-
-def from_the_future(release: Release) -> str | None:
-    """Why a release's date is not believed, or None."""
-    tomorrow = (datetime.now(UTC) + timedelta(days=1)).strftime(TIME)
-    return "it is dated in the future: check the site's clock" if release.time > tomorrow else None
 
 
 def _fold(replay: Replay, transcript: Transcript, folder: Path, without_missing: bool) -> None:

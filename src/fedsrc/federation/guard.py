@@ -15,14 +15,15 @@ from contextlib import contextmanager
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.files import open_site, parse_request
+from fedsrc.federation.files import open_site
 from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, Frame
-from fedsrc.federation.hello import Hello, parse_challenge
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allowed
+from fedsrc.protocol.handshake import Hello, parse_challenge
+from fedsrc.protocol.mechanism import registered_mechanism
+from fedsrc.protocol.messages import Request, parse_request
+from fedsrc.protocol.registration import Registration
 from fedsrc.records import Records
-from fedsrc.registration import Registration
-from fedsrc.release import Request, registered_mechanism
 from fedsrc.site import Site, check_key, check_request
 from fedsrc.stream import Table
 

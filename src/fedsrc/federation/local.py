@@ -6,19 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from fedsrc.certificate import CERTIFICATE, REGISTRATION, TRANSCRIPT, Body, issue, signed, write_certificate
+from fedsrc.certificate import issue, write_certificate
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow, check_limit
+from fedsrc.protocol.certificate import Body, signed
+from fedsrc.protocol.messages import Answer, Request
+from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.registration import Monitor, Registration
+from fedsrc.protocol.transcript import Announced, Transcript
 from fedsrc.records import Records
-from fedsrc.registration import Monitor, Registration
-from fedsrc.release import Request
 from fedsrc.replay import Replay
-from fedsrc.run import Answer, begin, record, run
+from fedsrc.run import begin, record, run
 from fedsrc.site import Site, open_sites
-from fedsrc.transcript import Announced, Transcript
 
 
 class LocalCarrier:

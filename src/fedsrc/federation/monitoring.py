@@ -6,20 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from fedsrc.certificate import REGISTRATION, TRANSCRIPT, Body, issue, signed, write_certificate
+from fedsrc.certificate import issue, write_certificate
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import check_folder, check_server_key
 from fedsrc.ledger import Ledger
 from fedsrc.policy import allow, check_limit
+from fedsrc.protocol.certificate import Body, signed
+from fedsrc.protocol.messages import Answer, Request
+from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.transcript import Announced, Transcript, read_transcript
 from fedsrc.records import Records
-from fedsrc.registration import Registration
-from fedsrc.release import Request
 from fedsrc.replay import Replay
-from fedsrc.run import Answer, begin, play_round, record, run
+from fedsrc.run import begin, play_round, record, run
 from fedsrc.site import Site, open_sites
-from fedsrc.transcript import Announced, Transcript, read_transcript
 
 
 class FreshCarrier:

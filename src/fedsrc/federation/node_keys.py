@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.hello import node_key_name
+from fedsrc.protocol.handshake import node_key_name
 
 MAKE_ONE = "make one with `ssh-keygen -t ecdsa -b 384 -N '' -f node.key`"
 

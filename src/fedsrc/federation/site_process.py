@@ -12,7 +12,7 @@ from fedsrc.federation.guard import Guard
 from fedsrc.federation.site_socket import Door
 from fedsrc.federation.supernode import NodeKeeper, NodePlan
 from fedsrc.ledger import Ledger
-from fedsrc.registration import Registration
+from fedsrc.protocol.registration import Registration
 from fedsrc.stream import Table
 
 

@@ -14,7 +14,6 @@ from typing import Self
 
 import tomli_w
 
-from fedsrc.certificate import CERTIFICATE, TRANSCRIPT
 from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
 from fedsrc.federation import flower_app
@@ -34,6 +33,7 @@ from fedsrc.federation.processes import (
     wait_for_port,
 )
 from fedsrc.federation.status import is_held
+from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 
 Tell = Callable[[str], None]
 CONNECTION = "fedsrc"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fedsrc.common.words import ADJACENCY, count, plain
-from fedsrc.registration import Registration
-from fedsrc.release import noise_words
+from fedsrc.protocol.mechanism import noise_words
+from fedsrc.protocol.registration import Registration
 from fedsrc.report.rows import (
     also_rows,
     evidence_rows,

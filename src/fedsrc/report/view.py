@@ -12,14 +12,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedsrc.certificate import CERTIFICATE, MAX_BYTES, TRANSCRIPT, check_certificate, issue, parse_certificate
+from fedsrc.certificate import issue
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.common.durable import read_text
 from fedsrc.forecast import Forecast, after_abstention
 from fedsrc.monitor import Word, brief
 from fedsrc.monitor import state as monitor_state
-from fedsrc.registration import Betting, Registration
-from fedsrc.release import noise_words
+from fedsrc.protocol.certificate import MAX_BYTES, check_certificate, parse_certificate
+from fedsrc.protocol.mechanism import noise_words
+from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
+from fedsrc.protocol.registration import Betting, Registration
 from fedsrc.report.follow import Follower
 
 FORMAT = 1

@@ -22,7 +22,7 @@ from fedsrc.common import durable
 from fedsrc.common.canonical import canonical_bytes, digest_bytes
 from fedsrc.common.values import Frozen, Hex, Name, describe, printable
 from fedsrc.errors import FedsrcError
-from fedsrc.release import Release, Request
+from fedsrc.protocol.messages import Release, Request
 
 START = "0" * 64
 MAX_BYTES = 4_000_000_000

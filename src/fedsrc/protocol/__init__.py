@@ -1,0 +1,1 @@
+"""What crosses the line: everything that is signed, sent or written down."""

@@ -1,0 +1,124 @@
+"""Requests and releases: what the server asks of a site, and the only thing that ever leaves it.
+
+A release is two integer vectors of fixed length, whatever the data: supported and unsupported mass (complementary)
+or count and loss (paired), in plain bins or in the suffix basis, plus discrete Gaussian noise.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from fedsrc.common.canonical import canonical_bytes, digest
+from fedsrc.common.clock import TIME, Time
+from fedsrc.common.durable import read_bytes
+from fedsrc.common.signing import Key, sign, signed_by
+from fedsrc.common.values import Frozen, Hex, Name, Signature, describe
+from fedsrc.errors import FedsrcError
+
+Order = Literal["shuffled", "in order"]
+Coordinates = Annotated[tuple[int, ...], Field(strict=False)]
+
+
+class Request(Frozen):
+    """The server's question to one site. Written to the transcript before any record is looked at."""
+
+    registration: Hex
+    number: int = Field(ge=1)
+    round: int = Field(ge=1)
+    site: Name
+    slots: int = Field(ge=1)
+    scale: float = Field(ge=0)
+
+    @property
+    def digest(self) -> str:
+        return digest(self.model_dump())
+
+
+class SignedRequest(Frozen):
+    """A request as it travels: signed by the server, so that nobody else can make a site spend its units."""
+
+    request: Request
+    signature: Signature | None = None
+
+    @classmethod
+    def by(cls, request: Request, key: Key) -> SignedRequest:
+        return cls(request=request, signature=sign(key, canonical_bytes(request.model_dump())))
+
+    def to_bytes(self) -> bytes:
+        return canonical_bytes(self.model_dump())
+
+    def signed_by(self, public: str) -> bool:
+        data = canonical_bytes(self.request.model_dump())
+        return self.signature is not None and signed_by(public, self.signature, data)
+
+
+class Release(Frozen):
+    """A site's answer to one request: noised integers and public metadata, nothing else."""
+
+    request: Hex
+    site: Name
+    slots: int = Field(ge=1)
+    scale: float = Field(ge=0)
+    order: Order
+    time: Time
+    first: Coordinates
+    second: Coordinates
+    signature: Signature | None = None
+
+    def to_bytes(self) -> bytes:
+        return canonical_bytes(self.model_dump())
+
+    def signed_part(self) -> bytes:
+        """What the site's key signs: everything but the signature."""
+        return canonical_bytes(self.model_dump(exclude={"signature"}))
+
+    def signed(self, key: Key | None) -> Release:
+        """The release with the site's signature; without a key, as it is."""
+        return self if key is None else self.model_copy(update={"signature": sign(key, self.signed_part())})
+
+    def signed_by(self, public: str) -> bool:
+        """Whether the key with that public part signed this release."""
+        return self.signature is not None and signed_by(public, self.signature, self.signed_part())
+
+
+Answer = bytes | str  # a release's bytes, or why there is none
+
+
+def parse_release(data: bytes) -> Release:
+    """A release from bytes, in canonical form or refused."""
+    try:
+        release = Release.model_validate_json(data)
+    except ValidationError as error:
+        raise FedsrcError("it is not a release") from error
+    if release.to_bytes() != data:
+        raise FedsrcError("it is not in canonical form")
+    return release
+
+
+MAX_BYTES = 20_000_000
+
+
+def read_request(path: Path) -> SignedRequest:
+    """A request file, in canonical form or refused."""
+    return parse_request(read_bytes(path, MAX_BYTES), str(path))
+
+
+def parse_request(data: bytes, where: str) -> SignedRequest:
+    """A request from bytes, in canonical form or refused."""
+    try:
+        order = SignedRequest.model_validate_json(data)
+    except ValidationError as error:
+        raise FedsrcError(f"is not a request: {describe(error)}", where=where) from error
+    if order.to_bytes() != data:
+        raise FedsrcError("is not a request in canonical form", where=where)
+    return order
+
+
+def from_the_future(release: Release) -> str | None:
+    """Why a release's date is not believed, or None."""
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).strftime(TIME)
+    return "it is dated in the future: check the site's clock" if release.time > tomorrow else None
