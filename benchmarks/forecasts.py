@@ -17,7 +17,7 @@ from tables import RESULTS, markdown, publish, records_of, words
 
 from fedsrc.audit.population import Support, uniform
 from fedsrc.forecast import HORIZON, TRIALS, Forecast, forecast
-from fedsrc.records import Records, units_of
+from fedsrc.records.units import Records, units_of
 from fedsrc.register import Choices, development_part, register
 
 DRAWS, UNSUPPORTED, AUC, SITES, MOST = 20_000, 0.4, 0.85, 5, 60_000

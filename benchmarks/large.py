@@ -38,12 +38,14 @@ from fedsrc.protocol.messages import Answer, Request
 from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Announced, Transcript
-from fedsrc.records import Records, Units, read_records
+from fedsrc.records.masses import histogram
+from fedsrc.records.stream import AHEAD, BATCH, Table
+from fedsrc.records.table import read_records
+from fedsrc.records.units import Records, Units
 from fedsrc.register import Choices, development_part, register
-from fedsrc.release import histogram, make_release
+from fedsrc.release import make_release
 from fedsrc.replay import Replay
 from fedsrc.run import begin, record, run
-from fedsrc.stream import AHEAD, BATCH, Table
 
 MILLION = 1_000_000
 SIZES = (1 * MILLION, 3 * MILLION, 10 * MILLION, 30 * MILLION)

@@ -42,9 +42,9 @@ from fedsrc.protocol.certificate import signed
 from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Transcript
+from fedsrc.records.stream import Table
 from fedsrc.register import Choices, register_grid
 from fedsrc.replay import Replay
-from fedsrc.stream import Table
 
 SITES, ROUNDS, SLOTS, THRESHOLDS = (10, 100, 1_000), 100, 20, 20
 CUTS = (25, 50, 100)  # rounds

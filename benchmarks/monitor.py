@@ -30,7 +30,7 @@ from fedsrc.maths.betting import Covariance
 from fedsrc.maths.binomial import clopper_pearson
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
-from fedsrc.records import Records, units_of
+from fedsrc.records.units import Records, units_of
 from fedsrc.recruit import whole
 from fedsrc.register import Choices, development_part, register
 from fedsrc.watch import RoundSample, bets_of, evidence, fold, log_line, plan_of, round_sample

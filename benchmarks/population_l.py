@@ -18,7 +18,7 @@ from fedsrc.audit.population import Support, Truth, truth, uniform
 from fedsrc.audit.trials import Trials, simulate
 from fedsrc.maths.limits import records_any, records_best
 from fedsrc.protocol.registration import Registration
-from fedsrc.records import Records, units_of
+from fedsrc.records.units import Records, units_of
 from fedsrc.register import Choices, Preset, development_part, register
 
 DRAWS, DEVELOPMENT, SITES = 586, 125, 5

@@ -20,7 +20,8 @@ from fedsrc.audit.population import Support, truth, uniform
 from fedsrc.audit.trials import Draw, simulate, streams
 from fedsrc.maths.arrays import Floats
 from fedsrc.protocol.registration import Registration
-from fedsrc.records import Positions, Records, Unit, units_of
+from fedsrc.records.order import Positions
+from fedsrc.records.units import Records, Unit, units_of
 from fedsrc.recruit import whole
 from fedsrc.register import Choices, Preset, development_part, register
 

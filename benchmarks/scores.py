@@ -19,7 +19,7 @@ from tables import markdown, publish
 
 from fedsrc.data.ragtruth import read_noted
 from fedsrc.maths.arrays import Floats
-from fedsrc.records import Positions
+from fedsrc.records.order import Positions
 
 MODEL_SCORES = ("lift", "window", "probability", "entropy")
 PLAIN_SCORES = ("lexical", "familiarity", "shortness")

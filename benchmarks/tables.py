@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from fedsrc.maths.arrays import Floats
-from fedsrc.records import Positions, Records
+from fedsrc.records.order import Positions
+from fedsrc.records.units import Records
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 

@@ -11,9 +11,10 @@ import numpy as np
 from fedsrc.common.canonical import digest
 from fedsrc.protocol.messages import Release, Request
 from fedsrc.protocol.registration import Registration
-from fedsrc.records import Records, Units
+from fedsrc.records.masses import histogram
+from fedsrc.records.units import Records, Units
 from fedsrc.register import Choices, development_part, register
-from fedsrc.release import histogram, make_release
+from fedsrc.release import make_release
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -43,7 +43,8 @@ from fedsrc.demo import TASKS, score_table
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.transfer import eta
 from fedsrc.protocol.registration import Registration
-from fedsrc.records import Units, read_records
+from fedsrc.records.table import read_records
+from fedsrc.records.units import Units
 
 SEED = 3
 HEAD = 'name = "a study"\ntrials = 4\nmethods = ["fed-src-c"]\n'

@@ -36,7 +36,7 @@ from fedsrc.protocol.certificate import signed
 from fedsrc.protocol.messages import Release, read_request
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.transcript import Absent, Transcript, read_transcript
-from fedsrc.records import Records
+from fedsrc.records.units import Records
 from tests.crash_scenarios import NAMES, by_files, files_registration, key
 from tests.crash_scenarios import _answer as answer
 from tests.helpers import table

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from fedsrc.maths.basis import Basis, covariance, linear_variance, sensitivity_squared, suffix_numerators, suffix_series
 from fedsrc.maths.kinds import Adjacency, BasisName, Encoding
 from fedsrc.protocol.registration import Registration
-from fedsrc.records import Units
-from fedsrc.release import unit_masses
+from fedsrc.records.masses import unit_masses
+from fedsrc.records.units import Units
 from tests.helpers import changed, registration
 
 M = 6

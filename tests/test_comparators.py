@@ -50,7 +50,7 @@ from fedsrc.maths.arrays import Floats
 from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import Covariance, Ladder, log_wealth
 from fedsrc.protocol.mechanism import registered_mechanism
-from fedsrc.records import units_of
+from fedsrc.records.units import units_of
 from fedsrc.tally import masses, transfer
 from tests.helpers import changed, golden, registration, table
 

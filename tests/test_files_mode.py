@@ -26,7 +26,7 @@ from fedsrc.protocol.messages import Release, SignedRequest, read_request
 from fedsrc.protocol.names import CERTIFICATE
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Absent, Announced, Arrived, Transcript, read_transcript
-from fedsrc.records import Records
+from fedsrc.records.units import Records
 from fedsrc.replay import Replay
 from fedsrc.run import begin, record, run
 from fedsrc.site import open_sites

@@ -31,7 +31,7 @@ from fedsrc.protocol.messages import parse_release, parse_request, read_request
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Chain, parse
-from fedsrc.records import read_records
+from fedsrc.records.table import read_records
 from fedsrc.replay import Replay
 from tests.crash_scenarios import NAMES, by_files, files_registration, key
 from tests.crash_scenarios import _answer as answer

@@ -27,7 +27,7 @@ from fedsrc.protocol.messages import Answer, Request
 from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Announced, Transcript
-from fedsrc.records import units_of
+from fedsrc.records.units import units_of
 from fedsrc.register import Choices, register_grid
 from fedsrc.replay import Replay
 from fedsrc.run import begin, record, run

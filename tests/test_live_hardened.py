@@ -31,7 +31,7 @@ from fedsrc.ledger import Ledger
 from fedsrc.policy import allow
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Request, SignedRequest
-from fedsrc.records import Records
+from fedsrc.records.units import Records
 from tests.crash_scenarios import files_registration, key
 from tests.helpers import table
 from tests.live_scenarios import SERVER

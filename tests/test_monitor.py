@@ -39,7 +39,7 @@ from fedsrc.protocol.messages import read_request
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Monitor, Registration
 from fedsrc.protocol.transcript import Announced, Arrived, Asked, Closed, Ended, Transcript, read_transcript
-from fedsrc.records import Records
+from fedsrc.records.units import Records
 from fedsrc.recruit import next_slots
 from fedsrc.replay import Replay
 from fedsrc.tally import empty

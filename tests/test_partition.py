@@ -21,7 +21,7 @@ from fedsrc.audit import partition
 from fedsrc.audit.partition import apportioned, dirichlet, iid, log_normal, natural
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
-from fedsrc.records import Positions
+from fedsrc.records.order import Positions
 
 SEEDS = st.integers(0, 2**32 - 1)
 

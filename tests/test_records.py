@@ -14,17 +14,9 @@ import polars as pl
 import pytest
 
 from fedsrc.errors import FedsrcError
-from fedsrc.records import (
-    MISSING_SCORE,
-    Columns,
-    Units,
-    check_unit,
-    most_answers,
-    read_records,
-    shuffled,
-    unit_codes,
-    units_of,
-)
+from fedsrc.records.order import shuffled
+from fedsrc.records.table import MISSING_SCORE, Columns, read_records
+from fedsrc.records.units import Units, check_unit, most_answers, unit_codes, units_of
 
 GOOD = "id,site,loss,score\na,north,1,0.25\nb,south,0,0.5\nc,north,0.5,1\n"
 

@@ -21,7 +21,7 @@ from fedsrc.common.canonical import canonical_bytes, digest
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.protocol.registration import Betting, Registration, Stitched
-from fedsrc.records import MISSING_SCORE, read_records
+from fedsrc.records.table import MISSING_SCORE, read_records
 from fedsrc.register import (
     FEWEST,
     Choices,

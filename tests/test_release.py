@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from fedsrc.maths import privacy
 from fedsrc.protocol.mechanism import registered_mechanism
-from fedsrc.records import MISSING_SCORE, Units
+from fedsrc.records.masses import grid_losses, histogram, unit_masses
+from fedsrc.records.table import MISSING_SCORE
+from fedsrc.records.units import Units
 from fedsrc.recruit import make_requests
-from fedsrc.release import grid_losses, histogram, unit_masses
 from fedsrc.tally import masses
 from tests.helpers import changed, registration, release_of, single_units
 

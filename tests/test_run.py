@@ -34,12 +34,13 @@ from fedsrc.protocol.transcript import (
     Transcript,
     read_transcript,
 )
-from fedsrc.records import Records
+from fedsrc.records.development import development_rows
+from fedsrc.records.units import Records
 from fedsrc.recruit import make_requests, next_slots
 from fedsrc.register import Choices, development_part, register
 from fedsrc.replay import Replay
 from fedsrc.run import begin, record, run
-from fedsrc.site import development_rows, note_development, open_sites
+from fedsrc.site import note_development, open_sites
 from fedsrc.tally import empty
 from tests.helpers import changed, registration, table
 

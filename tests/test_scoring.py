@@ -24,7 +24,7 @@ from fedsrc.cli_fit import fit_command
 from fedsrc.common.canonical import file_digest
 from fedsrc.data.answers import Answer, write_answers
 from fedsrc.errors import FedsrcError
-from fedsrc.records import read_records
+from fedsrc.records.table import read_records
 from fedsrc.scores import scoring
 from fedsrc.scores.catalogue import BASIC, Settings
 from fedsrc.scores.controls import is_refusal

@@ -27,7 +27,7 @@ from fedsrc.protocol.handshake import Challenge, Hello
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Release, Request, SignedRequest
 from fedsrc.protocol.registration import Registration
-from fedsrc.records import Records
+from fedsrc.records.units import Records
 from tests.crash_scenarios import files_registration, key
 from tests.live_scenarios import SERVER
 

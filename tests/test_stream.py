@@ -20,20 +20,23 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedsrc import records as records_module
-from fedsrc import stream
+from fedsrc import stream as streamed_site
 from fedsrc.common.canonical import file_digest
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import answer_file, start
-from fedsrc.ledger import IN_ORDER, Ledger
+from fedsrc.ledger import Ledger
 from fedsrc.policy import allow
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Release
 from fedsrc.protocol.registration import Registration
-from fedsrc.records import Columns, Keys, Missing, key_stream, read_records, shuffled
+from fedsrc.records import order as records_module
+from fedsrc.records import stream
+from fedsrc.records.order import IN_ORDER, Keys, key_stream, shuffled
+from fedsrc.records.stream import Table, Window
+from fedsrc.records.table import Columns, Missing, read_records
 from fedsrc.site import Site, open_sites
-from fedsrc.stream import Table, Window, open_table
+from fedsrc.stream import open_table
 from tests.helpers import changed, registration, table
 from tests.test_records import BAD, SOURCES
 
@@ -350,7 +353,7 @@ class Watch:
         self.most = 0
         self._patch = monkeypatch
         self.results(stream, "key_stream", lambda keys: self.watched(keys, len))
-        self.results(stream, "histogram", lambda counts: counts, of=lambda _, units: self.saw(len(units)))
+        self.results(streamed_site, "histogram", lambda counts: counts, of=lambda _, units: self.saw(len(units)))
         self.results(Table, "frames", lambda frames: (self.saw(frame.height, frame) for frame in frames))
         for reader in ("collect", "_collect_eager"):
             self.results(pl.LazyFrame, reader, lambda frame: self.saw(frame.height, frame))

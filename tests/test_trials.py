@@ -21,8 +21,8 @@ from fedsrc.maths.basis import covariance
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.reach import noised_rates, sampled_rates
-from fedsrc.records import Records, Units, units_of
-from fedsrc.release import histogram
+from fedsrc.records.masses import histogram
+from fedsrc.records.units import Records, Units, units_of
 from fedsrc.replay import Replay
 from fedsrc.tally import Masses, suffix_variance
 from tests.helpers import changed, registration, table

@@ -22,8 +22,8 @@ from fedsrc.policy import allow
 from fedsrc.protocol.messages import read_request
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
+from fedsrc.records.stream import Table
 from fedsrc.register import Choices, register_grid
-from fedsrc.stream import Table
 from tests.live_account import Account, account
 
 FEDSRC = str(Path(sys.executable).parent / "fedsrc")

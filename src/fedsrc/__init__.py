@@ -16,7 +16,8 @@ from fedsrc.ledger import Ledger
 from fedsrc.protocol.messages import Release, Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Transcript, read_transcript
-from fedsrc.records import Columns, Records, Units, read_records
+from fedsrc.records.table import Columns, read_records
+from fedsrc.records.units import Records, Units
 from fedsrc.register import Choices, development_part, register
 from fedsrc.release import make_release
 from fedsrc.replay import Replay

@@ -50,11 +50,13 @@ from fedsrc.ledger import Ledger
 from fedsrc.policy import allow, describe_registration, status_words
 from fedsrc.protocol.certificate import Body
 from fedsrc.protocol.registration import Development, Registration
-from fedsrc.records import Records, check_unit, read_records
+from fedsrc.records.development import calibrating
+from fedsrc.records.stream import Table
+from fedsrc.records.table import read_records
+from fedsrc.records.units import Records, check_unit
 from fedsrc.register import Choices, development_labels, development_part, register, register_grid
 from fedsrc.replay import Replay
-from fedsrc.site import calibrating, note_development
-from fedsrc.stream import Table
+from fedsrc.site import note_development
 
 DEVELOPMENT_SHARE = 0.2
 

@@ -18,10 +18,11 @@ from fedsrc.forecast import Forecast, after_abstention
 from fedsrc.monitor import MonitorState, state_of, words
 from fedsrc.protocol.certificate import Body
 from fedsrc.protocol.names import REGISTRATION
-from fedsrc.records import Columns, Records
+from fedsrc.records.stream import Table
+from fedsrc.records.table import Columns
+from fedsrc.records.units import Records
 from fedsrc.replay import Replay
 from fedsrc.report.card import card_text
-from fedsrc.stream import Table
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 SUMMARY = (

@@ -18,9 +18,9 @@ from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.protocol.registration import Betting, Registration
 from fedsrc.reach import noised_rates, sampled_rates
-from fedsrc.records import Records, Units, unit_count, units_of
+from fedsrc.records.development import development_rows
+from fedsrc.records.units import Records, Units, unit_count, units_of
 from fedsrc.replay import Replay
-from fedsrc.site import development_rows
 from fedsrc.tally import Masses, masses
 
 HORIZON = 4  # look this many times beyond the registered rounds

@@ -20,7 +20,8 @@ from fedsrc.errors import FedsrcError
 from fedsrc.maths.privacy import admits, compose, rho_tight
 from fedsrc.protocol.messages import Request
 from fedsrc.protocol.registration import Registration
-from fedsrc.records import Positions, shuffled
+from fedsrc.records.order import IN_ORDER, Positions, shuffled
+from fedsrc.records.units import Names
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS intake (
@@ -45,7 +46,6 @@ ACCOUNTS = """
 SELECT number, site, content, cut, units, seed, COALESCE(SUM(slots), 0), COUNT(request), COALESCE(MAX(rho), 0)
 FROM intake LEFT JOIN spend ON spend.intake = intake.number WHERE site = ? GROUP BY number ORDER BY number
 """
-IN_ORDER = "in order"
 DEVELOPMENT = "development records"
 FIRST_CUT = (
     "the first cut stands: run again with the same columns, unit and registration (or without one, as then),"
@@ -82,18 +82,6 @@ class Account:
     spent: int
     releases: int
     largest_rho: float
-
-
-@dataclass(frozen=True)
-class Names:
-    """By what names a table's rows can be recognised in another table: ids, sources, both or neither."""
-
-    ids: Iterable[str] | None = None
-    sources: Iterable[str] | None = None
-
-    @property
-    def kinds(self) -> int:
-        return (self.ids is not None) + 2 * (self.sources is not None)
 
 
 class Ledger:

@@ -15,8 +15,9 @@ from fedsrc.common.values import describe
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.protocol.registration import Betting, Development, Registration, budgets
-from fedsrc.records import Records, Unit, most_answers, public_seed, unit_codes, unit_count
-from fedsrc.site import development_rows
+from fedsrc.records.development import development_rows
+from fedsrc.records.order import public_seed
+from fedsrc.records.units import Records, Unit, most_answers, unit_codes, unit_count
 
 Preset = Literal["default", "paper"]
 GRADED_GRID = 100

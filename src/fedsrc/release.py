@@ -6,14 +6,11 @@ or count and loss (paired), in plain bins or in the suffix basis, plus discrete 
 
 from __future__ import annotations
 
-import numpy as np
-
 from fedsrc.maths.arrays import Ints
 from fedsrc.noise import add_discrete_gaussian
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Order, Release, Request
 from fedsrc.protocol.registration import Registration
-from fedsrc.records import Units
 
 
 def make_release(registration: Registration, request: Request, counts: Ints, *, order: Order, time: str) -> Release:
@@ -31,44 +28,3 @@ def make_release(registration: Registration, request: Request, counts: Ints, *, 
         first=tuple(noisy[0].tolist()),
         second=tuple(noisy[1].tolist()),
     )
-
-
-def histogram(registration: Registration, units: Units) -> Ints:
-    """The two mass vectors of some units, in multiples of 1/grid: shape (2, m+1).
-
-    Theory: (i) complementary masses, (v) sources share their mass among their answers.
-    """
-    bins, _, first, second = _answers(registration, units)
-    length = len(registration.thresholds.values) + 1
-    sums = [np.bincount(bins, weights=mass, minlength=length) for mass in (first, second)]
-    return np.rint(sums).astype(np.int64)  # floats hold these integers exactly
-
-
-def unit_masses(registration: Registration, units: Units) -> Ints:
-    """The same per unit: shape (units, 2, m+1)."""
-    bins, owner, first, second = _answers(registration, units)
-    masses = np.zeros((len(units), 2, len(registration.thresholds.values) + 1), dtype=np.int64)
-    np.add.at(masses[:, 0], (owner, bins), first)
-    np.add.at(masses[:, 1], (owner, bins), second)
-    return masses
-
-
-def grid_losses(loss: np.ndarray[tuple[int], np.dtype[np.float64]], grid: int) -> Ints:
-    """Losses as multiples of 1/grid, rounded up (the bound then holds for the larger loss).
-
-    A loss that is the nearest double to some k/grid is that k: 0.07 on a grid of 100 is 7, not 8.
-    """
-    nearest = np.rint(loss * grid)
-    return np.where(nearest / grid == loss, nearest, np.ceil(loss * grid)).astype(np.int64)
-
-
-def _answers(registration: Registration, units: Units) -> tuple[Ints, Ints, Ints, Ints]:
-    """Per answer: its bin, its unit, and what it adds to the first and the second mass vector."""
-    settings = registration.privacy
-    bins = np.searchsorted(np.asarray(registration.thresholds.values), units.score, side="right")
-    sizes = np.diff(units.start)
-    owner = np.repeat(np.arange(len(units)), sizes)
-    shares = np.full(len(units), settings.max_answers) if settings.answer_weight == "answer" else np.maximum(sizes, 1)
-    mass = (settings.mass_grid // shares)[owner]
-    bad = mass // settings.loss_grid * grid_losses(units.loss, settings.loss_grid)
-    return bins, owner, mass if settings.encoding == "paired" else mass - bad, bad

@@ -1,8 +1,4 @@
-"""A site: records and ledger behind one question, `answer`. It protects itself and trusts no server.
-
-Before it answers, a site checks that the request is of a registration it has allowed, addressed to it, with the noise
-scale that it derives itself from that registration, and for units that are still unspent.
-"""
+"""The private side of the line: records, ledger and noise. Nothing here is imported by the server."""
 
 from __future__ import annotations
 
@@ -10,19 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fedsrc.common.clock import utc_now
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
-from fedsrc.ledger import DEVELOPMENT, IN_ORDER, Intake, Ledger, Names
+from fedsrc.ledger import DEVELOPMENT, Intake, Ledger
 from fedsrc.maths.arrays import Ints
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Order, Request
-from fedsrc.protocol.registration import Development, Registration
-from fedsrc.records import Positions, Records, Unit, Units, check_unit, shuffled, unit_codes, unit_count, units_of
-from fedsrc.release import histogram, make_release
+from fedsrc.protocol.registration import Registration
+from fedsrc.records.development import calibrating, cut_words, names_of
+from fedsrc.records.masses import histogram
+from fedsrc.records.order import IN_ORDER, Positions
+from fedsrc.records.units import Records, Units, units_of
+from fedsrc.release import make_release
 
 
 @dataclass(frozen=True)
@@ -109,18 +105,6 @@ def open_sites(
     return sites
 
 
-def calibrating(registration: Registration, records: Records) -> dict[str, Units]:
-    """The units that would calibrate, at every registered site that has rows in the table. Nothing is taken in."""
-    unknown = sorted(set(records.site_names) - {site.name for site in registration.sites})
-    if unknown:
-        raise FedsrcError(f"site {unknown[0]!r} of the table is not in the registration")
-    settings = registration.privacy
-    check_unit(records, settings.unit if settings.unit == "source" or settings.independent else None, "the table")
-    keep = calibration_rows(registration, records)
-    names = [site.name for site in registration.sites if site.name in records.site_names]
-    return {name: units_of(records, name, settings.unit, max_answers=settings.max_answers, keep=keep) for name in names}
-
-
 def note_development(records: Records, ledger: Ledger) -> None:
     """Write down that a table chose thresholds, so that it cannot calibrate later: its units are not protected."""
     for name in records.site_names:
@@ -128,49 +112,5 @@ def note_development(records: Records, ledger: Ledger) -> None:
         ledger.take_in(name, records.digest, DEVELOPMENT, rows, names_of(records, name), whole=whole, fresh=True)
 
 
-def names_of(records: Records, site: str) -> Names:
-    """Every id and source of a site's rows, those of the development part included."""
-    rows = np.flatnonzero(records.site == records.site_names.index(site)).tolist()
-    sources = None
-    if records.source is not None:
-        sources = [records.source_names[code] for code in sorted(set(records.source[rows].tolist()))]
-    return Names(None if records.ids is None else [records.ids[i] for i in rows], sources)
-
-
 def _count(registration: Registration, units: Units, order: Positions, first: int, slots: int) -> Ints:
     return histogram(registration, units.take(order[first : first + slots]))
-
-
-def development_rows(records: Records, development: Development, unit: Unit) -> NDArray[np.bool_]:
-    """The rows of the development part: so many of the units, chosen by a recorded seed."""
-    count = unit_count(records, unit)
-    check_count(development, count)
-    chosen = np.zeros(count, dtype=np.bool_)
-    chosen[shuffled(count, development.seed)[: development.units]] = True
-    return chosen[unit_codes(records, unit)]
-
-
-def check_count(development: Development, count: int) -> None:
-    """Refuse a table that does not have as many units as the one whose development part was registered."""
-    if count != development.of:
-        raise FedsrcError(
-            f"the registration set {development.units:,} of {development.of:,} units apart; this table has {count:,}",
-            hint="certify the table that was registered, or register from a development table of its own",
-        )
-
-
-def calibration_rows(registration: Registration, records: Records) -> NDArray[np.bool_] | None:
-    """Rows that calibrate: all, or those outside the development part where the table also holds that."""
-    development = registration.development
-    if development is None or not development.inside:
-        return None
-    return ~development_rows(records, development, registration.privacy.unit)
-
-
-def cut_words(registration: Registration) -> str:
-    """How a table is cut into units, in words that the ledger keeps."""
-    settings, development = registration.privacy, registration.development
-    words = "records" if settings.unit == "record" else f"sources of at most {settings.max_answers} answers"
-    if development is not None and development.inside:
-        words += f", without {development.units} of {development.of} for development by seed {development.seed}"
-    return words

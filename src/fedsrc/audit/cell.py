@@ -23,18 +23,9 @@ from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.rank import chance_above
 from fedsrc.protocol.registration import Registration, Thresholds
-from fedsrc.records import (
-    Columns,
-    Positions,
-    Records,
-    Units,
-    check_unit,
-    most_answers,
-    read_records,
-    scan,
-    unit_codes,
-    units_of,
-)
+from fedsrc.records.order import Positions
+from fedsrc.records.table import Columns, read_records, scan
+from fedsrc.records.units import Records, Units, check_unit, most_answers, unit_codes, units_of
 from fedsrc.register import GRADED_GRID, Choices, grid_thresholds, quantile_thresholds, register_grid
 
 SPLIT, DEAL = 11, 12  # streams of the study's seed

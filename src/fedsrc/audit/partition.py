@@ -16,7 +16,7 @@ import numpy as np
 
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
-from fedsrc.records import Positions
+from fedsrc.records.order import Positions
 
 TRIES = 1000
 

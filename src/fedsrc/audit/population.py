@@ -11,8 +11,8 @@ import numpy as np
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.limits import k_inf
 from fedsrc.protocol.registration import Registration
-from fedsrc.records import Units
-from fedsrc.release import unit_masses
+from fedsrc.records.masses import unit_masses
+from fedsrc.records.units import Units
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,11 @@ from fedsrc.policy import allow
 from fedsrc.protocol.certificate import Body
 from fedsrc.protocol.messages import read_request
 from fedsrc.protocol.registration import Registration
-from fedsrc.records import read_records
+from fedsrc.records.development import development_rows
+from fedsrc.records.stream import Table
+from fedsrc.records.table import read_records
 from fedsrc.register import Choices, development_part, register
-from fedsrc.site import development_rows, note_development
-from fedsrc.stream import Table
+from fedsrc.site import note_development
 
 Tell = Callable[[str], None]
 SHARE = 0.2  # of the records choose thresholds, as in the demo on one table

@@ -32,11 +32,12 @@ from fedsrc.protocol.messages import (
 from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Absent, Announced, Closed, Ended, Entry, Transcript
-from fedsrc.records import Records
+from fedsrc.records.stream import Table
+from fedsrc.records.units import Records
 from fedsrc.replay import Replay
 from fedsrc.run import absence_words, ask, begin, close, record, whose
 from fedsrc.site import Site, check_key, check_request, open_sites
-from fedsrc.stream import Table, open_table
+from fedsrc.stream import open_table
 
 INBOX, REQUESTS = "inbox", "requests"
 

@@ -23,9 +23,9 @@ from fedsrc.protocol.handshake import Hello, parse_challenge
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Request, parse_request
 from fedsrc.protocol.registration import Registration
-from fedsrc.records import Records
+from fedsrc.records.stream import Table
+from fedsrc.records.units import Records
 from fedsrc.site import Site, check_key, check_request
-from fedsrc.stream import Table
 
 UNREADABLE = "it cannot be read"
 NOT_OURS = "it is of another registration or for another site"

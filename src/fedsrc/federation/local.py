@@ -17,7 +17,7 @@ from fedsrc.protocol.messages import Answer, Request
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Monitor, Registration
 from fedsrc.protocol.transcript import Announced, Transcript
-from fedsrc.records import Records
+from fedsrc.records.units import Records
 from fedsrc.replay import Replay
 from fedsrc.run import begin, record, run
 from fedsrc.site import Site, open_sites

@@ -18,7 +18,7 @@ from fedsrc.protocol.messages import Answer, Request
 from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Announced, Transcript, read_transcript
-from fedsrc.records import Records
+from fedsrc.records.units import Records
 from fedsrc.replay import Replay
 from fedsrc.run import begin, play_round, record, run
 from fedsrc.site import Site, open_sites

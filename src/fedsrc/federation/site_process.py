@@ -13,7 +13,7 @@ from fedsrc.federation.site_socket import Door
 from fedsrc.federation.supernode import NodeKeeper, NodePlan
 from fedsrc.ledger import Ledger
 from fedsrc.protocol.registration import Registration
-from fedsrc.stream import Table
+from fedsrc.records.stream import Table
 
 
 @dataclass(frozen=True)

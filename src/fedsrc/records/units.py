@@ -1,0 +1,184 @@
+"""Records and units: a checked table, and what privacy protects and independence is assumed of.
+
+A unit is one record, or one source with all its answers.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats
+from fedsrc.records.order import Positions, public_seed
+
+Unit = Literal["record", "source"]
+LOCAL_SITE = "local"
+
+
+@dataclass(frozen=True)
+class Records:
+    """A checked table. Rows keep the table's order; `site` and `source` are codes into the name lists."""
+
+    digest: str
+    score: Floats
+    loss: Floats
+    site: Positions
+    site_names: tuple[str, ...]
+    source: Positions | None
+    source_names: tuple[str, ...]
+    ids: Sequence[str] | None
+    groups: tuple[str, ...] = ()
+    like_source: str | None = None  # an unused column that is called what a source would be, and repeats its values
+
+    def __len__(self) -> int:
+        return self.score.size
+
+    def at(self, site: str) -> Records:
+        """The table as one site's own: without a site column all rows are; with one, all must be."""
+        check_owner(self.site_names, site)
+        return replace(self, site_names=(site,))
+
+    @property
+    def repeats_sources(self) -> bool:
+        """Whether some source has more than one answer, so that records are not independent."""
+        return self.source is not None and np.unique(self.source).size < len(self)
+
+    @property
+    def dependent(self) -> bool:
+        """Whether the table looks as if records were not independent; somebody must then say what the unit is."""
+        return self.repeats_sources or self.like_source is not None
+
+
+@dataclass(frozen=True)
+class Units:
+    """Units of one site: unit i owns answers start[i]:start[i+1] of `score` and `loss`. Never leaves the site."""
+
+    start: Positions
+    score: Floats
+    loss: Floats
+    ids: tuple[str, ...] | None
+
+    def __len__(self) -> int:
+        return self.start.size - 1
+
+    def take(self, positions: Positions) -> Units:
+        """The units at those positions, in that order."""
+        sizes = np.diff(self.start)[positions]
+        start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        rows = np.repeat(self.start[positions] - start[:-1], sizes) + np.arange(start[-1])
+        ids = None if self.ids is None else tuple(self.ids[i] for i in positions)
+        return Units(start, self.score[rows], self.loss[rows], ids)
+
+
+def units_of(
+    records: Records, site: str, unit: Unit, *, max_answers: int = 1, keep: NDArray[np.bool_] | None = None
+) -> Units:
+    """One site's units. `keep` masks rows (the development part is left out); sources keep at most max_answers."""
+    at_site = np.asarray([name == site for name in records.site_names])[records.site]
+    rows = np.flatnonzero(at_site if keep is None else at_site & keep)
+    if unit == "record":
+        ids = None if records.ids is None else tuple(records.ids[i] for i in rows.tolist())
+        return Units(np.arange(rows.size + 1, dtype=np.int64), records.score[rows], records.loss[rows], ids)
+    rows, start = _by_source(records, rows, max_answers)
+    names = tuple(records.source_names[code] for code in _source_codes(records)[rows[start[:-1]]])
+    return Units(start, records.score[rows], records.loss[rows], names)
+
+
+def unit_codes(records: Records, unit: Unit) -> Positions:
+    """The unit each row belongs to, as codes 0..n-1."""
+    return np.arange(len(records), dtype=np.int64) if unit == "record" else _source_codes(records)
+
+
+def most_answers(records: Records, rows: NDArray[np.bool_]) -> int:
+    """The largest number of answers that one source has among those rows."""
+    return int(np.bincount(_source_codes(records)[rows]).max())
+
+
+def unit_count(records: Records, unit: Unit) -> int:
+    """How many units the table holds."""
+    return len(records) if unit == "record" else len(records.source_names)
+
+
+def check_unit(records: Records, unit: Unit | None, where: str) -> Unit:
+    """The unit to use: as asked, or the record when that is plainly right; otherwise the user must decide."""
+    if unit == "source":
+        _source_codes(records)
+        _one_site_per_source(records, where)
+        return unit
+    if unit is None and records.dependent:
+        raise several_answers(where, None if records.repeats_sources else records.like_source)
+    return "record"
+
+
+def several_answers(where: str, column: str | None = None) -> FedsrcError:
+    """The error for a table of records whose sources answer more than once, or seem to by a column that is not used."""
+    if column is None:
+        return FedsrcError(
+            "some sources have several answers, so records are not independent",
+            where=where,
+            hint="--unit source makes the source the unit; --unit record asserts that records are independent",
+        )
+    return FedsrcError(
+        f"values of column {column!r} stand in several rows, and by its name it is a source",
+        where=where,
+        hint=f"--source-column {shlex.quote(column)} --unit source makes it the unit;"
+        " --unit record asserts that records are independent",
+    )
+
+
+def check_owner(names: tuple[str, ...], site: str) -> None:
+    """Refuse a table, by its sorted site names, that holds other rows than one site's own."""
+    if names not in ((LOCAL_SITE,), (site,)):
+        other = next(name for name in names if name != site)
+        raise FedsrcError(
+            f"the table has rows of site {other!r}", hint=f"give site {site!r} a table of its own rows alone"
+        )
+
+
+def _source_codes(records: Records) -> Positions:
+    if records.source is None:
+        raise FedsrcError(
+            "unit = 'source' needs a source column", hint="name it with --source-column, or use --unit record"
+        )
+    return records.source
+
+
+def _one_site_per_source(records: Records, where: str) -> None:
+    pairs = np.unique(np.stack([_source_codes(records), records.site]), axis=1)
+    if pairs.shape[1] > np.unique(pairs[0]).size:
+        raise FedsrcError(
+            "a source has answers at more than one site",
+            where=where,
+            hint="a source must live at one site: otherwise neither its privacy nor independence holds",
+        )
+
+
+def _by_source(records: Records, rows: Positions, max_answers: int) -> tuple[Positions, Positions]:
+    """Rows grouped by source, at most max_answers each (picked by row number through a fixed stream), and starts."""
+    source = _source_codes(records)[rows]
+    blind = np.random.PCG64(public_seed("answers kept")).random_raw(len(records))[rows]
+    order = np.lexsort((blind, source))
+    rows, source = rows[order], source[order]
+    first = np.flatnonzero(np.concatenate([[True], source[1:] != source[:-1]])) if rows.size else np.zeros(0, np.int64)
+    rank = np.arange(rows.size) - np.repeat(first, np.diff(np.append(first, rows.size)))
+    kept = rank < max_answers
+    sizes = np.add.reduceat(kept.astype(np.int64), first) if rows.size else np.zeros(0, np.int64)
+    return rows[kept], np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Names:
+    """By what names a table's rows can be recognised in another table: ids, sources, both or neither."""
+
+    ids: Iterable[str] | None = None
+    sources: Iterable[str] | None = None
+
+    @property
+    def kinds(self) -> int:
+        return (self.ids is not None) + 2 * (self.sources is not None)
