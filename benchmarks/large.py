@@ -30,9 +30,7 @@ from fedsrc.common.clock import utc_now
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.federation.files import answer_file, start
-from fedsrc.ledger import Ledger
 from fedsrc.maths.arrays import Floats
-from fedsrc.policy import allow
 from fedsrc.protocol.certificate import signed
 from fedsrc.protocol.messages import Answer, Request
 from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
@@ -43,9 +41,11 @@ from fedsrc.records.stream import AHEAD, BATCH, Table
 from fedsrc.records.table import read_records
 from fedsrc.records.units import Records, Units
 from fedsrc.register import Choices, development_part, register
-from fedsrc.release import make_release
 from fedsrc.replay import Replay
 from fedsrc.run import begin, record, run
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allow
+from fedsrc.site.release import make_release
 
 MILLION = 1_000_000
 SIZES = (1 * MILLION, 3 * MILLION, 10 * MILLION, 30 * MILLION)

@@ -31,9 +31,9 @@ from fedsrc.federation.post import Patience
 from fedsrc.federation.processes import Tls
 from fedsrc.federation.superlink import Address, ServerPlan, supervise
 from fedsrc.federation.trial import make_trial
-from fedsrc.ledger import Ledger
-from fedsrc.policy import allow
 from fedsrc.register import Choices, register_grid
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allow
 
 ROUNDS = {1: 5, 5: 5, 20: 2}  # by number of sites
 BATCH, RECORDS = 50, 500

@@ -36,8 +36,6 @@ from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED
 from fedsrc.federation.guard import Guard
 from fedsrc.federation.live import play
 from fedsrc.federation.post import Letter, Node, Patience, Reply
-from fedsrc.ledger import Ledger
-from fedsrc.policy import allow
 from fedsrc.protocol.certificate import signed
 from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
@@ -45,6 +43,8 @@ from fedsrc.protocol.transcript import Transcript
 from fedsrc.records.stream import Table
 from fedsrc.register import Choices, register_grid
 from fedsrc.replay import Replay
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allow
 
 SITES, ROUNDS, SLOTS, THRESHOLDS = (10, 100, 1_000), 100, 20, 20
 CUTS = (25, 50, 100)  # rounds

@@ -20,13 +20,13 @@ from fedsrc.audit import membership
 from fedsrc.audit.membership import Audit, Bools, Publish, Worlds
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.privacy import rho_of_scale
-from fedsrc.noise import add_discrete_gaussian
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import histogram
 from fedsrc.records.units import Units
 from fedsrc.recruit import make_requests
 from fedsrc.register import Choices, Preset, register_grid
+from fedsrc.site.noise import add_discrete_gaussian
 
 PROCESSES, CHUNK, BLOCK = 2, 10_000, 100
 SLOTS, THRESHOLDS, DELTA, FAILURE = 200, 20, 1e-6, 1e-6

@@ -29,7 +29,7 @@ from fedsrc.protocol.registration import Betting, Registration
 from fedsrc.records.masses import histogram
 from fedsrc.records.units import Units, units_of
 from fedsrc.register import Choices, development_part, register
-from fedsrc.release import make_release
+from fedsrc.site.release import make_release
 from fedsrc.tally import masses
 
 THRESHOLDS, GROWTH = 20, (10, 20, 50, 100, 1_000, 10_000)

@@ -16,10 +16,10 @@ from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import answer_file, collect, start
 from fedsrc.federation.local import certify_table
-from fedsrc.ledger import Ledger
-from fedsrc.policy import allow
 from fedsrc.protocol.messages import read_request
 from fedsrc.protocol.registration import Registration
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allow
 from tests.helpers import registration, table
 
 Fault = Literal["none", "before", "torn", "after", "full"]

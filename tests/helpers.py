@@ -14,7 +14,7 @@ from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import histogram
 from fedsrc.records.units import Records, Units
 from fedsrc.register import Choices, development_part, register
-from fedsrc.release import make_release
+from fedsrc.site.release import make_release
 
 GOLDEN = Path(__file__).parent / "golden"
 

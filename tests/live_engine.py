@@ -21,10 +21,10 @@ from fedsrc.common.canonical import digest_bytes
 from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, RELEASE, UNREACHED, Frame
 from fedsrc.federation.guard import Guard
 from fedsrc.federation.post import Letter, Node, Reply
-from fedsrc.ledger import Ledger
 from fedsrc.protocol.messages import SignedRequest, parse_request
 from fedsrc.protocol.names import TRANSCRIPT
 from fedsrc.protocol.registration import Registration
+from fedsrc.site.ledger import Ledger
 from tests.crash_scenarios import NAMES, key
 from tests.helpers import table
 from tests.live_fate import ON_DISK, Fate, Fault, KilledError

@@ -24,11 +24,11 @@ from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import answer_file, collect, start
 from fedsrc.federation.live import finished, play
 from fedsrc.federation.post import Patience
-from fedsrc.ledger import Ledger
-from fedsrc.policy import allow
 from fedsrc.protocol.messages import read_request
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allow
 from tests.crash_scenarios import CRASHED, DURABLE, NAMES, files_registration, key
 from tests.helpers import table
 from tests.live_account import Account, account

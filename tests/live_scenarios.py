@@ -16,10 +16,10 @@ from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED
 from fedsrc.federation.guard import Guard
 from fedsrc.federation.live import play
 from fedsrc.federation.post import Letter, Node, Patience, Reply
-from fedsrc.ledger import Ledger
-from fedsrc.policy import allow
 from fedsrc.protocol.certificate import Body
 from fedsrc.protocol.registration import Registration
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allow
 from tests.crash_scenarios import DURABLE, NAMES, Counter, Fault, files_registration, key
 from tests.crash_scenarios import REFUSED as NO_SPACE
 from tests.helpers import table

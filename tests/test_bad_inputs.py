@@ -25,18 +25,19 @@ import pytest
 from click.testing import CliRunner
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from fedsrc import cli, ledger
+from fedsrc import cli
 from fedsrc.certificate import write_certificate
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.common.signing import Key
 from fedsrc.federation.files import start
-from fedsrc.ledger import Ledger
-from fedsrc.policy import allow
 from fedsrc.protocol.certificate import signed
 from fedsrc.protocol.messages import Release, read_request
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.transcript import Absent, Transcript, read_transcript
 from fedsrc.records.units import Records
+from fedsrc.site import ledger
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allow
 from tests.crash_scenarios import NAMES, by_files, files_registration, key
 from tests.crash_scenarios import _answer as answer
 from tests.helpers import table
@@ -350,7 +351,7 @@ def test_a_certificate_by_another_key(call: Call, world: Path) -> None:
 
 
 def test_an_expired_certificate(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedsrc.site.utc_now", lambda: "2020-01-01T00:00:00Z")
+    monkeypatch.setattr("fedsrc.site.site.utc_now", lambda: "2020-01-01T00:00:00Z")
     by_files(tmp_path)
     refused(call, tmp_path, "expired on 2020-12-31", "verify", tmp_path / "run")
 

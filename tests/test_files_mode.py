@@ -19,8 +19,6 @@ from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import answer_file, collect, start
 from fedsrc.federation.local import LocalCarrier, certify_table
-from fedsrc.ledger import Ledger
-from fedsrc.policy import allow, allowed, cost, describe_registration, status_words
 from fedsrc.protocol.certificate import signed
 from fedsrc.protocol.messages import Release, SignedRequest, read_request
 from fedsrc.protocol.names import CERTIFICATE
@@ -29,7 +27,9 @@ from fedsrc.protocol.transcript import Absent, Announced, Arrived, Transcript, r
 from fedsrc.records.units import Records
 from fedsrc.replay import Replay
 from fedsrc.run import begin, record, run
-from fedsrc.site import open_sites
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allow, allowed, cost, describe_registration, status_words
+from fedsrc.site.site import open_sites
 from tests.helpers import changed, registration, table
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -275,7 +275,7 @@ def test_an_answered_request_needs_no_table(world: World) -> None:
 
 
 def test_releases_from_the_future_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedsrc.site.utc_now", lambda: "2999-01-01T00:00:00Z")
+    monkeypatch.setattr("fedsrc.site.site.utc_now", lambda: "2999-01-01T00:00:00Z")
     files = world.answers(start(world.reg, world.run, SERVER).waiting)
     with pytest.raises(FedsrcError, match="dated in the future"):
         collect(world.run, files, SERVER)

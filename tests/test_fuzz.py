@@ -24,8 +24,6 @@ from fedsrc.certificate import issue
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import start
-from fedsrc.ledger import Ledger
-from fedsrc.policy import allow
 from fedsrc.protocol.certificate import check_certificate
 from fedsrc.protocol.messages import parse_release, parse_request, read_request
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
@@ -33,6 +31,8 @@ from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Chain, parse
 from fedsrc.records.table import read_records
 from fedsrc.replay import Replay
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allow
 from tests.crash_scenarios import NAMES, by_files, files_registration, key
 from tests.crash_scenarios import _answer as answer
 

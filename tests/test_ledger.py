@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from fedsrc.errors import FedsrcError
-from fedsrc.ledger import DEVELOPMENT, Ledger
 from fedsrc.maths.privacy import rho_tight
 from fedsrc.protocol.messages import Request
 from fedsrc.records.units import Names, Units
+from fedsrc.site.ledger import DEVELOPMENT, Ledger
 
 UNITS = Units(np.arange(11), np.linspace(0, 1, 10), np.zeros(10), tuple("abcdefghij"))
 NAMED = Names(UNITS.ids)

@@ -27,11 +27,11 @@ from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, REFUSED, RELEA
 from fedsrc.federation.guard import CANNOT, Guard
 from fedsrc.federation.post import Patience, Reply
 from fedsrc.federation.processes import check_free, free_port
-from fedsrc.ledger import Ledger
-from fedsrc.policy import allow
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Request, SignedRequest
 from fedsrc.records.units import Records
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allow
 from tests.crash_scenarios import files_registration, key
 from tests.helpers import table
 from tests.live_scenarios import SERVER

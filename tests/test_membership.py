@@ -32,12 +32,12 @@ from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.basis import sensitivity_squared
 from fedsrc.maths.privacy import delta_gaussian, rho_of_scale
-from fedsrc.noise import add_discrete_gaussian
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import histogram, unit_masses
 from fedsrc.recruit import make_requests
 from fedsrc.register import Choices, register_grid
+from fedsrc.site.noise import add_discrete_gaussian
 from tests.helpers import changed, single_units
 
 RELEASES = 10_000

@@ -31,9 +31,7 @@ from fedsrc.federation.files import answer_file, collect, start
 from fedsrc.federation.live import check_live
 from fedsrc.federation.local import certify_table
 from fedsrc.federation.monitoring import monitor_table
-from fedsrc.ledger import Ledger
 from fedsrc.monitor import MonitorChoices, brief, monitor_alarm, register_monitor, state, words
-from fedsrc.policy import allow, describe_registration
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import read_request
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
@@ -42,6 +40,8 @@ from fedsrc.protocol.transcript import Announced, Arrived, Asked, Closed, Ended,
 from fedsrc.records.units import Records
 from fedsrc.recruit import next_slots
 from fedsrc.replay import Replay
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allow, describe_registration
 from fedsrc.tally import empty
 from fedsrc.watch import RECENT, log_line, plan_of, round_sample
 from tests.helpers import changed, registration, table

@@ -17,11 +17,11 @@ from fedsrc.certify import sample
 from fedsrc.errors import FedsrcError
 from fedsrc.maths import betting
 from fedsrc.maths.betting import Covariance
-from fedsrc.noise import add_discrete_gaussian
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import histogram
 from fedsrc.recruit import make_requests
+from fedsrc.site.noise import add_discrete_gaussian
 from fedsrc.tally import add, empty
 from tests.helpers import changed, registration, release_of, single_units
 

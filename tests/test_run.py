@@ -19,7 +19,6 @@ from fedsrc.certify import sample
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import LocalCarrier, certify_table
-from fedsrc.ledger import Ledger
 from fedsrc.protocol.messages import Answer, Release, Request, parse_release
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import (
@@ -40,7 +39,8 @@ from fedsrc.recruit import make_requests, next_slots
 from fedsrc.register import Choices, development_part, register
 from fedsrc.replay import Replay
 from fedsrc.run import begin, record, run
-from fedsrc.site import note_development, open_sites
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.site import note_development, open_sites
 from fedsrc.tally import empty
 from tests.helpers import changed, registration, table
 
@@ -356,7 +356,7 @@ def test_validity_counts_from_the_earliest_release(
 ) -> None:
     """One clock that is fast extends nothing."""
     times = iter(f"2026-0{1 + i // 3}-0{1 + i % 9}T00:00:00Z" for i in range(9))
-    monkeypatch.setattr("fedsrc.site.utc_now", lambda: next(times))
+    monkeypatch.setattr("fedsrc.site.site.utc_now", lambda: next(times))
     made = stage(registration(RECORDS, batch=50, policy="final", rounds=3))
     replay = made.play()
     body = issue(made.reg, replay, made.transcript.chain)

@@ -20,14 +20,14 @@ from fedsrc.common.canonical import digest
 from fedsrc.federation.flower_app.fedsrc_relay import wire
 from fedsrc.federation.guard import Guard, answer_size
 from fedsrc.federation.site_socket import Door
-from fedsrc.ledger import Ledger
 from fedsrc.maths.arrays import Floats
-from fedsrc.policy import allow
 from fedsrc.protocol.handshake import Challenge, Hello
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Release, Request, SignedRequest
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.units import Records
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allow
 from tests.crash_scenarios import files_registration, key
 from tests.live_scenarios import SERVER
 

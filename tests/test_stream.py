@@ -20,13 +20,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedsrc import stream as streamed_site
 from fedsrc.common.canonical import file_digest
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import answer_file, start
-from fedsrc.ledger import Ledger
-from fedsrc.policy import allow
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Release
 from fedsrc.protocol.registration import Registration
@@ -35,8 +32,11 @@ from fedsrc.records import stream
 from fedsrc.records.order import IN_ORDER, Keys, key_stream, shuffled
 from fedsrc.records.stream import Table, Window
 from fedsrc.records.table import Columns, Missing, read_records
-from fedsrc.site import Site, open_sites
-from fedsrc.stream import open_table
+from fedsrc.site import streamed as streamed_site
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allow
+from fedsrc.site.site import Site, open_sites
+from fedsrc.site.streamed import open_table
 from tests.helpers import changed, registration, table
 from tests.test_records import BAD, SOURCES
 

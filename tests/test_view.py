@@ -45,7 +45,6 @@ from fedsrc.federation.monitoring import monitor_table
 from fedsrc.forecast import Forecast
 from fedsrc.monitor import MonitorChoices, brief, register_monitor
 from fedsrc.monitor import state as monitor_state
-from fedsrc.policy import describe_registration
 from fedsrc.protocol.mechanism import noise_words, registered_mechanism
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Betting, Registration
@@ -58,6 +57,7 @@ from fedsrc.report.html import fragment, page, policy
 from fedsrc.report.live import Server, Watch, is_loopback, names_us, serving
 from fedsrc.report.markdown import card_markdown
 from fedsrc.report.view import FORMAT, View, Watched, build_view, estimate, view_json, view_run
+from fedsrc.site.policy import describe_registration
 from tests import palette
 from tests.crash_scenarios import files_registration
 from tests.helpers import changed, registration, table

@@ -19,10 +19,10 @@ from fedsrc.certificate import verify
 from fedsrc.demo.live import Parties
 from fedsrc.federation.processes import Child, environment, program
 from fedsrc.federation.trial import make_trial
-from fedsrc.ledger import Ledger
-from fedsrc.policy import allow
 from fedsrc.protocol.names import CERTIFICATE
 from fedsrc.register import Choices, register_grid
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allow
 
 pytest.importorskip("flwr")
 FEDSRC = str(Path(sys.executable).parent / "fedsrc")

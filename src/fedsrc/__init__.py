@@ -12,17 +12,17 @@ from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import certify_table
 from fedsrc.forecast import Forecast, forecast
 from fedsrc.gate import Decision, Gate
-from fedsrc.ledger import Ledger
 from fedsrc.protocol.messages import Release, Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Transcript, read_transcript
 from fedsrc.records.table import Columns, read_records
 from fedsrc.records.units import Records, Units
 from fedsrc.register import Choices, development_part, register
-from fedsrc.release import make_release
 from fedsrc.replay import Replay
 from fedsrc.report.card import card_text
 from fedsrc.run import run
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.release import make_release
 from fedsrc.tally import Tally
 
 __version__ = "0.1.0"

@@ -46,8 +46,6 @@ from fedsrc.federation.local import certify_table
 from fedsrc.federation.status import run_state, words
 from fedsrc.federation.trial import make_trial
 from fedsrc.forecast import forecasts, from_declared, from_development
-from fedsrc.ledger import Ledger
-from fedsrc.policy import allow, describe_registration, status_words
 from fedsrc.protocol.certificate import Body
 from fedsrc.protocol.registration import Development, Registration
 from fedsrc.records.development import calibrating
@@ -56,7 +54,9 @@ from fedsrc.records.table import read_records
 from fedsrc.records.units import Records, check_unit
 from fedsrc.register import Choices, development_labels, development_part, register, register_grid
 from fedsrc.replay import Replay
-from fedsrc.site import note_development
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allow, describe_registration, status_words
+from fedsrc.site.site import note_development
 
 DEVELOPMENT_SHARE = 0.2
 

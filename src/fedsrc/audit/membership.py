@@ -40,7 +40,7 @@ from fedsrc.maths.privacy import delta_gaussian
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Request
 from fedsrc.protocol.registration import Registration
-from fedsrc.release import make_release
+from fedsrc.site.release import make_release
 
 Bools = NDArray[np.bool_]
 Publish = Callable[[Ints], Ints]  # histograms (n, 2, m+1) to released integers (n, 2, p)

@@ -16,8 +16,6 @@ from fedsrc.common.durable import read_bytes, write_whole
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import check_folder, check_server_key
-from fedsrc.ledger import Ledger
-from fedsrc.policy import allowed
 from fedsrc.protocol.certificate import Body, signed
 from fedsrc.protocol.messages import (
     MAX_BYTES,
@@ -36,8 +34,10 @@ from fedsrc.records.stream import Table
 from fedsrc.records.units import Records
 from fedsrc.replay import Replay
 from fedsrc.run import absence_words, ask, begin, close, record, whose
-from fedsrc.site import Site, check_key, check_request, open_sites
-from fedsrc.stream import open_table
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allowed
+from fedsrc.site.site import check_key, check_request
+from fedsrc.site.streamed import open_site
 
 INBOX, REQUESTS = "inbox", "requests"
 
@@ -116,15 +116,6 @@ def answer_file(
     if stored is not None:
         return stored  # the same bytes for ever, whatever became of the table
     return open_site(registration, request.site, find(), ledger, key, fresh=fresh).answer(request)
-
-
-def open_site(
-    registration: Registration, name: str, found: Records | Table, ledger: Ledger, key: Key, *, fresh: bool
-) -> Site:
-    """One site's own table behind its ledger; a table on disk is read in batches."""
-    if isinstance(found, Table):
-        return open_table(registration, name, found, ledger, fresh=fresh, key=key)
-    return open_sites(registration, found.at(name), ledger, fresh=fresh, keys={name: key})[0]
 
 
 def _open_run(replay: Replay, transcript: Transcript) -> None:

@@ -15,17 +15,17 @@ from contextlib import contextmanager
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.files import open_site
 from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, Frame
-from fedsrc.ledger import Ledger
-from fedsrc.policy import allowed
 from fedsrc.protocol.handshake import Hello, parse_challenge
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Request, parse_request
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.stream import Table
 from fedsrc.records.units import Records
-from fedsrc.site import Site, check_key, check_request
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allowed
+from fedsrc.site.site import Site, check_key, check_request
+from fedsrc.site.streamed import open_site
 
 UNREADABLE = "it cannot be read"
 NOT_OURS = "it is of another registration or for another site"

@@ -10,8 +10,6 @@ from fedsrc.certificate import issue, write_certificate
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
-from fedsrc.ledger import Ledger
-from fedsrc.policy import allow, check_limit
 from fedsrc.protocol.certificate import Body, signed
 from fedsrc.protocol.messages import Answer, Request
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
@@ -20,7 +18,9 @@ from fedsrc.protocol.transcript import Announced, Transcript
 from fedsrc.records.units import Records
 from fedsrc.replay import Replay
 from fedsrc.run import begin, record, run
-from fedsrc.site import Site, open_sites
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allow, check_limit
+from fedsrc.site.site import Site, open_sites
 
 
 class LocalCarrier:

@@ -11,8 +11,6 @@ from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import check_folder, check_server_key
-from fedsrc.ledger import Ledger
-from fedsrc.policy import allow, check_limit
 from fedsrc.protocol.certificate import Body, signed
 from fedsrc.protocol.messages import Answer, Request
 from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
@@ -21,7 +19,9 @@ from fedsrc.protocol.transcript import Announced, Transcript, read_transcript
 from fedsrc.records.units import Records
 from fedsrc.replay import Replay
 from fedsrc.run import begin, play_round, record, run
-from fedsrc.site import Site, open_sites
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allow, check_limit
+from fedsrc.site.site import Site, open_sites
 
 
 class FreshCarrier:

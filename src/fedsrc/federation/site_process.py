@@ -11,9 +11,9 @@ from fedsrc.common.signing import Key
 from fedsrc.federation.guard import Guard
 from fedsrc.federation.site_socket import Door
 from fedsrc.federation.supernode import NodeKeeper, NodePlan
-from fedsrc.ledger import Ledger
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.stream import Table
+from fedsrc.site.ledger import Ledger
 
 
 @dataclass(frozen=True)

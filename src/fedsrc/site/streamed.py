@@ -1,14 +1,4 @@
-"""A table read in batches: a site's own table becomes releases without ever being in memory whole.
-
-What is held at once is a batch of rows, however many there are. Rows are counted in table order, and a `Window` says
-of each, from its number alone, whether its place in the intake's order is among those asked for. Units are records;
-a table of sources is read whole.
-
-Parquet is read in stretches of a few batches; a row group's bytes are read together, so a file that is one giant row
-group needs memory for its columns as they are stored. CSV is read ahead by what the reader allows itself (some hundred
-megabytes). JSON lines are mapped once to find the types of their columns, in pages that the system can drop. Ids and
-sources are sorted on disk, in the system's folder for temporary files.
-"""
+"""A site whose table stays on disk: taken in and counted in batches."""
 
 from __future__ import annotations
 
@@ -18,7 +8,6 @@ from functools import partial
 import numpy as np
 
 from fedsrc.common.signing import Key
-from fedsrc.ledger import Intake, Ledger
 from fedsrc.maths.arrays import Ints
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import check_count, cut_words
@@ -26,8 +15,9 @@ from fedsrc.records.masses import histogram
 from fedsrc.records.order import IN_ORDER
 from fedsrc.records.stream import Contents, Mask, Table, Window, examine
 from fedsrc.records.table import NEEDED
-from fedsrc.records.units import Units
-from fedsrc.site import Site, open_sites
+from fedsrc.records.units import Records, Units
+from fedsrc.site.ledger import Intake, Ledger
+from fedsrc.site.site import Site, open_sites
 
 
 def open_table(
@@ -95,3 +85,12 @@ def _chooser(
         return mask
 
     return chosen
+
+
+def open_site(
+    registration: Registration, name: str, found: Records | Table, ledger: Ledger, key: Key, *, fresh: bool
+) -> Site:
+    """One site's own table behind its ledger; a table on disk is read in batches."""
+    if isinstance(found, Table):
+        return open_table(registration, name, found, ledger, fresh=fresh, key=key)
+    return open_sites(registration, found.at(name), ledger, fresh=fresh, keys={name: key})[0]

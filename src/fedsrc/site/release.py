@@ -1,16 +1,12 @@
-"""Requests and releases: what the server asks of a site, and the only thing that ever leaves it.
-
-A release is two integer vectors of fixed length, whatever the data: supported and unsupported mass (complementary)
-or count and loss (paired), in plain bins or in the suffix basis, plus discrete Gaussian noise.
-"""
+"""A release: the histogram of the slots asked for, encoded and noised. The only thing that ever leaves a site."""
 
 from __future__ import annotations
 
 from fedsrc.maths.arrays import Ints
-from fedsrc.noise import add_discrete_gaussian
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Order, Release, Request
 from fedsrc.protocol.registration import Registration
+from fedsrc.site.noise import add_discrete_gaussian
 
 
 def make_release(registration: Registration, request: Request, counts: Ints, *, order: Order, time: str) -> Release:

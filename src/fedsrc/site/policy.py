@@ -6,11 +6,11 @@ import math
 
 from fedsrc.common.words import ADJACENCY
 from fedsrc.errors import FedsrcError
-from fedsrc.ledger import DELTA, DEVELOPMENT, Account, Ledger
 from fedsrc.maths.privacy import epsilon_tight
 from fedsrc.protocol.mechanism import noise_words, registered_mechanism
 from fedsrc.protocol.registration import Monitor, Registration
 from fedsrc.records.order import IN_ORDER
+from fedsrc.site.ledger import DELTA, DEVELOPMENT, Account, Ledger
 
 
 def cost(registration: Registration) -> float:

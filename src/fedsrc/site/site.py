@@ -1,4 +1,8 @@
-"""The private side of the line: records, ledger and noise. Nothing here is imported by the server."""
+"""A site: records and ledger behind one question, `answer`. It protects itself and trusts no server.
+
+Before it answers, a site checks that the request is of a registration it has allowed, addressed to it, with the noise
+scale that it derives itself from that registration, and for units that are still unspent.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,6 @@ from functools import partial
 from fedsrc.common.clock import utc_now
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
-from fedsrc.ledger import DEVELOPMENT, Intake, Ledger
 from fedsrc.maths.arrays import Ints
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Order, Request
@@ -18,7 +21,8 @@ from fedsrc.records.development import calibrating, cut_words, names_of
 from fedsrc.records.masses import histogram
 from fedsrc.records.order import IN_ORDER, Positions
 from fedsrc.records.units import Records, Units, units_of
-from fedsrc.release import make_release
+from fedsrc.site.ledger import DEVELOPMENT, Intake, Ledger
+from fedsrc.site.release import make_release
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The private side of the line: records, ledger and noise. Nothing here is imported by the server."""
