@@ -25,7 +25,6 @@ import numpy as np
 import polars as pl
 from tables import markdown, publish, records_of
 
-from fedsrc.certificate import issue, verify, write_certificate
 from fedsrc.common.clock import utc_now
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key, public_hex
@@ -41,8 +40,11 @@ from fedsrc.records.stream import AHEAD, BATCH, Table
 from fedsrc.records.table import read_records
 from fedsrc.records.units import Records, Units
 from fedsrc.register import Choices, development_part, register
-from fedsrc.replay import Replay
-from fedsrc.run import begin, record, run
+from fedsrc.server.folder import write_certificate
+from fedsrc.server.issue import issue
+from fedsrc.server.loop import begin, record, run
+from fedsrc.server.state import Replay
+from fedsrc.server.verify import verify
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
 from fedsrc.site.release import make_release

@@ -21,7 +21,6 @@ from pathlib import Path
 
 from tables import markdown, publish
 
-from fedsrc.certificate import verify
 from fedsrc.common.durable import write_whole
 from fedsrc.demo.live import Parties, sites_running
 from fedsrc.federation import flower_app
@@ -32,6 +31,7 @@ from fedsrc.federation.processes import Tls
 from fedsrc.federation.superlink import Address, ServerPlan, supervise
 from fedsrc.federation.trial import make_trial
 from fedsrc.register import Choices, register_grid
+from fedsrc.server.verify import verify
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
 

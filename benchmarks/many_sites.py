@@ -30,7 +30,6 @@ import numpy as np
 import polars as pl
 from tables import markdown, publish
 
-from fedsrc.certificate import issue, replay_run, verify, write_certificate
 from fedsrc.common.signing import Key, load, load_or_make, public_hex
 from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, RELEASE, Frame
 from fedsrc.federation.guard import Guard
@@ -42,7 +41,10 @@ from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Transcript
 from fedsrc.records.stream import Table
 from fedsrc.register import Choices, register_grid
-from fedsrc.replay import Replay
+from fedsrc.server.folder import replay_run, write_certificate
+from fedsrc.server.issue import issue
+from fedsrc.server.state import Replay
+from fedsrc.server.verify import verify
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
 

@@ -24,8 +24,8 @@ from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import histogram
 from fedsrc.records.units import Units
-from fedsrc.recruit import make_requests
 from fedsrc.register import Choices, Preset, register_grid
+from fedsrc.server.recruiter import make_requests
 from fedsrc.site.noise import add_discrete_gaussian
 
 PROCESSES, CHUNK, BLOCK = 2, 10_000, 100

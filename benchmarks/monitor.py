@@ -31,9 +31,9 @@ from fedsrc.maths.binomial import clopper_pearson
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.units import Records, units_of
-from fedsrc.recruit import whole
 from fedsrc.register import Choices, development_part, register
-from fedsrc.watch import RoundSample, bets_of, evidence, fold, log_line, plan_of, round_sample
+from fedsrc.server.alarm import RoundSample, bets_of, evidence, fold, log_line, plan_of, round_sample
+from fedsrc.server.recruiter import whole
 
 Ints = NDArray[np.int64]
 RUNS, RISK, ACCEPTANCE, SLOTS = 10_000, 0.2, 0.5, 40

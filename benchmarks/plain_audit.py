@@ -26,8 +26,8 @@ from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import Covariance
 from fedsrc.maths.transfer import eta
 from fedsrc.protocol.mechanism import registered_mechanism
-from fedsrc.recruit import next_slots
-from fedsrc.tally import empty, suffix_variance
+from fedsrc.server.recruiter import next_slots
+from fedsrc.server.tally import empty, suffix_variance
 
 TOLERANCE = 1e-9  # of comparisons with enumerated facts
 ENDLESS = 1 << 40

@@ -22,8 +22,8 @@ from fedsrc.maths.arrays import Floats
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.order import Positions
 from fedsrc.records.units import Records, Unit, units_of
-from fedsrc.recruit import whole
 from fedsrc.register import Choices, Preset, development_part, register
+from fedsrc.server.recruiter import whole
 
 FILE, DETECTOR = Path("ragtruth", "detector_scores.csv.gz"), "track_b_modernbert"
 SEEDS, SITES, SHARE = 20, 5, 0.2

@@ -34,7 +34,7 @@ from fedsrc.common.canonical import digest
 from fedsrc.maths.arrays import Floats
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.register import Choices, Preset, quantile_thresholds
-from fedsrc.tally import masses
+from fedsrc.server.tally import masses
 
 TARGETS = (0.10, 0.20, 0.30)
 RUNS = len(TARGETS) * len(EPSILONS) * SEEDS

@@ -20,7 +20,6 @@ from scipy.special import logsumexp, ndtr, ndtri
 from tables import markdown, publish, records_of
 
 from fedsrc.audit.trials import discrete_gaussian
-from fedsrc.certify import BettingPlan, Bounds, Look, Sample, betting_plan, look, report
 from fedsrc.common.clock import utc_now
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.protocol.mechanism import registered_mechanism
@@ -29,8 +28,9 @@ from fedsrc.protocol.registration import Betting, Registration
 from fedsrc.records.masses import histogram
 from fedsrc.records.units import Units, units_of
 from fedsrc.register import Choices, development_part, register
+from fedsrc.server.bounds import BettingPlan, Bounds, Look, Sample, betting_plan, look, report
+from fedsrc.server.tally import masses
 from fedsrc.site.release import make_release
-from fedsrc.tally import masses
 
 THRESHOLDS, GROWTH = 20, (10, 20, 50, 100, 1_000, 10_000)
 RECORDS, RELEASES, SLOTS = 1_000, 5, 200

@@ -9,9 +9,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsrc.certificate import verify
 from fedsrc.protocol.names import TRANSCRIPT
 from fedsrc.protocol.transcript import Absent, Announced, Arrived, Asked, read_transcript
+from fedsrc.server.verify import verify
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,6 @@ from fedsrc.audit.looks import looks
 from fedsrc.audit.outcomes import Block, rows
 from fedsrc.audit.study import Study
 from fedsrc.audit.summary import bootstrap_weights, cells, difference, summarise, summary
-from fedsrc.certify import Sample, look
 from fedsrc.cli import main
 from fedsrc.comparators import METHODS, Aim, Evidence, Facts, gather
 from fedsrc.comparators.setting import screened
@@ -40,7 +39,8 @@ from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.basis import covariance
 from fedsrc.protocol.registration import Registration
-from fedsrc.tally import Masses
+from fedsrc.server.bounds import Sample, look
+from fedsrc.server.tally import Masses
 
 STUDY = """
 name = "small"

@@ -44,8 +44,8 @@ from fedsrc.maths.betting import Covariance
 from fedsrc.maths.transfer import eta
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
-from fedsrc.recruit import next_slots
-from fedsrc.tally import Tally, empty, lose, masses, transfer
+from fedsrc.server.recruiter import next_slots
+from fedsrc.server.tally import Tally, empty, lose, masses, transfer
 
 SEED = (5, 2)  # of a study, and a block
 RELEASES = ("paper", "default")

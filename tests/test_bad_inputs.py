@@ -26,7 +26,6 @@ from click.testing import CliRunner
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from fedsrc import cli
-from fedsrc.certificate import write_certificate
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.common.signing import Key
 from fedsrc.federation.files import start
@@ -35,6 +34,7 @@ from fedsrc.protocol.messages import Release, read_request
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.transcript import Absent, Transcript, read_transcript
 from fedsrc.records.units import Records
+from fedsrc.server.folder import write_certificate
 from fedsrc.site import ledger
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow

@@ -18,13 +18,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsrc.certificate import claimed, verify, write_certificate
 from fedsrc.common.signing import Key, load_or_make, public_hex, sign, signed_by
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import certify_table
 from fedsrc.protocol.certificate import signed
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.report.card import card_text
+from fedsrc.server.folder import write_certificate
+from fedsrc.server.issue import claimed
+from fedsrc.server.verify import verify
 from tests.helpers import changed, registration, table
 
 KEY = Key.generate()

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsrc.certify import Look, Sample, down, for_target_only, look, report, sample, up
 from fedsrc.maths import betting
 from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import Covariance
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Release
 from fedsrc.protocol.registration import Registration
-from fedsrc.tally import Charge, Masses, add, empty, implausible, lose, transfer
+from fedsrc.server.bounds import Look, Sample, down, for_target_only, look, report, sample, up
+from fedsrc.server.tally import Charge, Masses, add, empty, implausible, lose, transfer
 from tests.helpers import changed, registration, table
 
 SITES = table(600, sites=("a", "b"))

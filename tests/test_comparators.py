@@ -21,7 +21,6 @@ from scipy.stats import beta, binom
 
 from fedsrc.audit.population import uniform
 from fedsrc.audit.trials import discrete_gaussian, streams
-from fedsrc.certify import Look, Sample, look
 from fedsrc.comparators import (
     METHODS,
     NATIVE,
@@ -51,7 +50,8 @@ from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import Covariance, Ladder, log_wealth
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.records.units import units_of
-from fedsrc.tally import masses, transfer
+from fedsrc.server.bounds import Look, Sample, look
+from fedsrc.server.tally import masses, transfer
 from tests.helpers import changed, golden, registration, table
 
 AIM = Aim(target_risk=0.2)

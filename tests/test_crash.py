@@ -19,9 +19,9 @@ from typing import get_args
 
 import pytest
 
-from fedsrc.certificate import verify
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.transcript import Arrived, read_transcript
+from fedsrc.server.verify import verify
 from tests.crash_scenarios import CRASHED, REFUSED, SCENARIOS, Fault, child, files_registration
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torn by a crash:UserWarning")

@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedsrc.certify import Sample, look
 from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import slopes
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
-from fedsrc.tally import Masses, empty, lose, suffix_variance
+from fedsrc.server.bounds import Sample, look
+from fedsrc.server.tally import Masses, empty, lose, suffix_variance
 from tests.helpers import changed, registration
 
 SLOTS, RELEASES, RUNS, RISK, TARGET = 2, 600, 300, 0.25, 0.2

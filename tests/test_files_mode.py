@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from fedsrc.certificate import issue, verify
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import answer_file, collect, start
@@ -25,8 +24,10 @@ from fedsrc.protocol.names import CERTIFICATE
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Absent, Announced, Arrived, Transcript, read_transcript
 from fedsrc.records.units import Records
-from fedsrc.replay import Replay
-from fedsrc.run import begin, record, run
+from fedsrc.server.issue import issue
+from fedsrc.server.loop import begin, record, run
+from fedsrc.server.state import Replay
+from fedsrc.server.verify import verify
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow, allowed, cost, describe_registration, status_words
 from fedsrc.site.site import open_sites

@@ -20,7 +20,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedsrc.certificate import issue
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import start
@@ -30,7 +29,8 @@ from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Chain, parse
 from fedsrc.records.table import read_records
-from fedsrc.replay import Replay
+from fedsrc.server.issue import issue
+from fedsrc.server.state import Replay
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
 from tests.crash_scenarios import NAMES, by_files, files_registration, key

@@ -19,7 +19,6 @@ from types import FrameType
 from typing import Any
 
 import fedsrc
-from fedsrc.certificate import issue, verify, write_certificate
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.protocol.certificate import signed
@@ -29,8 +28,11 @@ from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Announced, Transcript
 from fedsrc.records.units import units_of
 from fedsrc.register import Choices, register_grid
-from fedsrc.replay import Replay
-from fedsrc.run import begin, record, run
+from fedsrc.server.folder import write_certificate
+from fedsrc.server.issue import issue
+from fedsrc.server.loop import begin, record, run
+from fedsrc.server.state import Replay
+from fedsrc.server.verify import verify
 from tests.helpers import release_of, table
 
 ROUNDS, SLOTS = 3, 5

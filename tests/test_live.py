@@ -25,7 +25,6 @@ from typing import Any, get_args
 
 import pytest
 
-from fedsrc.certificate import verify
 from fedsrc.common.canonical import digest_bytes
 from fedsrc.common.signing import Key, load, public_hex
 from fedsrc.errors import FedsrcError
@@ -48,7 +47,8 @@ from fedsrc.protocol.messages import Release, Request, SignedRequest, parse_rele
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Absent, Announced, Arrived, Opened, read_transcript
-from fedsrc.replay import Replay
+from fedsrc.server.state import Replay
+from fedsrc.server.verify import verify
 from tests.crash_scenarios import CRASHED, NAMES, Fault, by_files, files_registration, key
 from tests.crash_scenarios import REFUSED as NO_SPACE
 from tests.live_scenarios import PATIENCE, SERVER, OwnClock, OwnPost, child, guards, live, spent

@@ -22,7 +22,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fedsrc.certificate import verify
 from fedsrc.cli import cli
 from fedsrc.common.canonical import digest, file_digest
 from fedsrc.common.signing import Key, public_hex
@@ -38,12 +37,13 @@ from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Monitor, Registration
 from fedsrc.protocol.transcript import Announced, Arrived, Asked, Closed, Ended, Transcript, read_transcript
 from fedsrc.records.units import Records
-from fedsrc.recruit import next_slots
-from fedsrc.replay import Replay
+from fedsrc.server.alarm import RECENT, log_line, plan_of, round_sample
+from fedsrc.server.recruiter import next_slots
+from fedsrc.server.state import Replay
+from fedsrc.server.tally import empty
+from fedsrc.server.verify import verify
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow, describe_registration
-from fedsrc.tally import empty
-from fedsrc.watch import RECENT, log_line, plan_of, round_sample
 from tests.helpers import changed, registration, table
 
 KEY = Key.generate()

@@ -13,16 +13,16 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chisquare
 
-from fedsrc.certify import sample
 from fedsrc.errors import FedsrcError
 from fedsrc.maths import betting
 from fedsrc.maths.betting import Covariance
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import histogram
-from fedsrc.recruit import make_requests
+from fedsrc.server.bounds import sample
+from fedsrc.server.recruiter import make_requests
+from fedsrc.server.tally import add, empty
 from fedsrc.site.noise import add_discrete_gaussian
-from fedsrc.tally import add, empty
 from tests.helpers import changed, registration, release_of, single_units
 
 Floats = NDArray[np.float64]

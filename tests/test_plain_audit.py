@@ -36,7 +36,7 @@ from fedsrc.comparators import METHODS, Evidence, gather
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.protocol.mechanism import registered_mechanism
-from fedsrc.tally import masses
+from fedsrc.server.tally import masses
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 

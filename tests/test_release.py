@@ -18,8 +18,8 @@ from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.records.masses import grid_losses, histogram, unit_masses
 from fedsrc.records.table import MISSING_SCORE
 from fedsrc.records.units import Units
-from fedsrc.recruit import make_requests
-from fedsrc.tally import masses
+from fedsrc.server.recruiter import make_requests
+from fedsrc.server.tally import masses
 from tests.helpers import changed, registration, release_of, single_units
 
 REG = registration(thresholds=3, grid=True, epsilon=float("inf"))  # thresholds 0.25, 0.5, 0.75

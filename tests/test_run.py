@@ -14,8 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsrc.certificate import issue
-from fedsrc.certify import sample
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import LocalCarrier, certify_table
@@ -35,13 +33,15 @@ from fedsrc.protocol.transcript import (
 )
 from fedsrc.records.development import development_rows
 from fedsrc.records.units import Records
-from fedsrc.recruit import make_requests, next_slots
 from fedsrc.register import Choices, development_part, register
-from fedsrc.replay import Replay
-from fedsrc.run import begin, record, run
+from fedsrc.server.bounds import sample
+from fedsrc.server.issue import issue
+from fedsrc.server.loop import begin, record, run
+from fedsrc.server.recruiter import make_requests, next_slots
+from fedsrc.server.state import Replay
+from fedsrc.server.tally import empty
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.site import note_development, open_sites
-from fedsrc.tally import empty
 from tests.helpers import changed, registration, table
 
 SITES = ("a", "b", "c")

@@ -21,8 +21,8 @@ from fedsrc.audit.schedule import arrivals, asked
 from fedsrc.audit.trials import ENDLESS
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.registration import Registration
-from fedsrc.recruit import next_slots
-from fedsrc.tally import empty
+from fedsrc.server.recruiter import next_slots
+from fedsrc.server.tally import empty
 from tests.helpers import registration
 
 FIELDS = registration(thresholds=1, grid=True).model_dump()

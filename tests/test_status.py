@@ -14,11 +14,12 @@ from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, REFUSED, RELEASE, Frame
 from fedsrc.federation.guard import NOT_ALLOWED
 from fedsrc.federation.live import play
-from fedsrc.federation.log import LOG, open_log
+from fedsrc.federation.log import open_log
 from fedsrc.federation.post import Reply
-from fedsrc.federation.status import run_state, words
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.transcript import Transcript
+from fedsrc.server.folder import LOG
+from fedsrc.server.status import run_state, words
 from tests.crash_scenarios import NAMES, files_registration
 from tests.live_scenarios import PATIENCE, SERVER, OwnClock, OwnPost, guards, live
 

@@ -23,8 +23,8 @@ from fedsrc.protocol.registration import Registration
 from fedsrc.reach import noised_rates, sampled_rates
 from fedsrc.records.masses import histogram
 from fedsrc.records.units import Records, Units, units_of
-from fedsrc.replay import Replay
-from fedsrc.tally import Masses, suffix_variance
+from fedsrc.server.state import Replay
+from fedsrc.server.tally import Masses, suffix_variance
 from tests.helpers import changed, registration, table
 
 SITES = ("a", "b")

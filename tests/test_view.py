@@ -32,7 +32,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from fedsrc.certificate import issue, read_run
 from fedsrc.cli import cli
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.common.words import plain
@@ -40,7 +39,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, REFUSED, RELEASE, Frame
 from fedsrc.federation.live import play
 from fedsrc.federation.local import certify_table
-from fedsrc.federation.log import LOG, open_log
+from fedsrc.federation.log import open_log
 from fedsrc.federation.monitoring import monitor_table
 from fedsrc.forecast import Forecast
 from fedsrc.monitor import MonitorChoices, brief, register_monitor
@@ -49,14 +48,16 @@ from fedsrc.protocol.mechanism import noise_words, registered_mechanism
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Betting, Registration
 from fedsrc.protocol.transcript import Announced, Chain, Closed, Entry, Opened
-from fedsrc.replay import Replay
 from fedsrc.report import charts, live, rows
 from fedsrc.report.card import card_text, view_text
-from fedsrc.report.follow import Follower
 from fedsrc.report.html import fragment, page, policy
 from fedsrc.report.live import Server, Watch, is_loopback, names_us, serving
 from fedsrc.report.markdown import card_markdown
 from fedsrc.report.view import FORMAT, View, Watched, build_view, estimate, view_json, view_run
+from fedsrc.server.folder import LOG, read_run
+from fedsrc.server.follow import Follower
+from fedsrc.server.issue import issue
+from fedsrc.server.state import Replay
 from fedsrc.site.policy import describe_registration
 from tests import palette
 from tests.crash_scenarios import files_registration

@@ -5,8 +5,6 @@ records -> release -> transcript -> bounds -> certificate -> gate
 
 from __future__ import annotations
 
-from fedsrc.certificate import Verified, issue, verify
-from fedsrc.certify import Bounds, Look, look, report
 from fedsrc.common.signing import load_or_make
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import certify_table
@@ -18,12 +16,15 @@ from fedsrc.protocol.transcript import Transcript, read_transcript
 from fedsrc.records.table import Columns, read_records
 from fedsrc.records.units import Records, Units
 from fedsrc.register import Choices, development_part, register
-from fedsrc.replay import Replay
 from fedsrc.report.card import card_text
-from fedsrc.run import run
+from fedsrc.server.bounds import Bounds, Look, look, report
+from fedsrc.server.issue import issue
+from fedsrc.server.loop import run
+from fedsrc.server.state import Replay
+from fedsrc.server.tally import Tally
+from fedsrc.server.verify import Verified, verify
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.release import make_release
-from fedsrc.tally import Tally
 
 __version__ = "0.1.0"
 

@@ -23,7 +23,6 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import fedsrc
 from fedsrc import demo as demo_data
-from fedsrc.certificate import verify
 from fedsrc.cli_answers import answers_command
 from fedsrc.cli_audit import audit_command
 from fedsrc.cli_choose import choose_command
@@ -43,7 +42,6 @@ from fedsrc.common.words import count
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import Collected, answer_file, collect, start
 from fedsrc.federation.local import certify_table
-from fedsrc.federation.status import run_state, words
 from fedsrc.federation.trial import make_trial
 from fedsrc.forecast import forecasts, from_declared, from_development
 from fedsrc.protocol.certificate import Body
@@ -53,7 +51,9 @@ from fedsrc.records.stream import Table
 from fedsrc.records.table import read_records
 from fedsrc.records.units import Records, check_unit
 from fedsrc.register import Choices, development_labels, development_part, register, register_grid
-from fedsrc.replay import Replay
+from fedsrc.server.state import Replay
+from fedsrc.server.status import run_state, words
+from fedsrc.server.verify import verify
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow, describe_registration, status_words
 from fedsrc.site.site import note_development

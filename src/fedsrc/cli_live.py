@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 
 import click
 
-from fedsrc.certificate import verify
 from fedsrc.cli_common import FORMAT, FilePath, FolderPath, say
 from fedsrc.cli_run import FRESH, LEDGER, TABLE_OPTIONS, finish, ledger_of, options, table_at
 from fedsrc.common.durable import write_whole
@@ -28,6 +27,7 @@ from fedsrc.federation.superlink import Address, ServerPlan, supervise
 from fedsrc.federation.supernode import NodePlan
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
+from fedsrc.server.verify import verify
 
 CA = click.option("--ca", type=FilePath, help="Certificate of the authority that both ends trust: connections use TLS.")
 INSECURE = click.option("--insecure", is_flag=True, help="Talk to another machine without encryption.")

@@ -11,7 +11,6 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from fedsrc.certificate import read_registration, read_run
 from fedsrc.cli_common import FilePath, command
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.forecast import Forecast, after_abstention
@@ -21,8 +20,9 @@ from fedsrc.protocol.names import REGISTRATION
 from fedsrc.records.stream import Table
 from fedsrc.records.table import Columns
 from fedsrc.records.units import Records
-from fedsrc.replay import Replay
 from fedsrc.report.card import card_text
+from fedsrc.server.folder import read_registration, read_run
+from fedsrc.server.state import Replay
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 SUMMARY = (

@@ -20,8 +20,8 @@ from fedsrc.protocol.registration import Betting, Registration
 from fedsrc.reach import noised_rates, sampled_rates
 from fedsrc.records.development import development_rows
 from fedsrc.records.units import Records, Units, unit_count, units_of
-from fedsrc.replay import Replay
-from fedsrc.tally import Masses, masses
+from fedsrc.server.state import Replay
+from fedsrc.server.tally import Masses, masses
 
 HORIZON = 4  # look this many times beyond the registered rounds
 TRIALS = 60

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from fedsrc.certificate import issue, read_registration, verify
 from fedsrc.common.canonical import file_digest
 from fedsrc.common.durable import read_text
 from fedsrc.common.values import describe
@@ -23,8 +22,11 @@ from fedsrc.protocol.certificate import MAX_BYTES, Body, check_certificate, pars
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Monitor, Registration
 from fedsrc.protocol.transcript import Chain, read_entries
-from fedsrc.replay import Replay
-from fedsrc.watch import RECENT
+from fedsrc.server.alarm import RECENT
+from fedsrc.server.folder import read_registration
+from fedsrc.server.issue import issue
+from fedsrc.server.state import Replay
+from fedsrc.server.verify import verify
 
 Word = Literal["certified", "still supported", "alarm"]
 WORDS: dict[str, Word] = {

@@ -15,7 +15,7 @@ import numpy as np
 from fedsrc.audit.population import Support
 from fedsrc.maths.arrays import Floats
 from fedsrc.protocol.registration import Registration
-from fedsrc.tally import Masses
+from fedsrc.server.tally import Masses
 
 TELLING = 2.0  # standard errors: a threshold that keeps the target is taken for one that does not once in 40 times
 Reach = Literal["in reach", "out of reach", "too few"]

@@ -19,7 +19,7 @@ from fedsrc.maths import privacy
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.protocol.mechanism import SCALE_STEP, Mechanism, registered_mechanism
 from fedsrc.protocol.registration import Registration
-from fedsrc.tally import Masses, masses, plausible_margins
+from fedsrc.server.tally import Masses, masses, plausible_margins
 
 NOISE, NORMALS = 2, 4  # streams of a block's seed
 

@@ -1,6 +1,7 @@
 """The recruiter for many trials at once, and dropout: who is asked in each trial, and whose release arrives.
 
-With dropout, trials differ in what has arrived and so in who is asked next. The rules are those of `fedsrc.recruit`,
+With dropout, trials differ in what has arrived and so in who is asked next. The rules are those of
+`fedsrc.server.recruiter`,
 row by row, in the same floating-point expressions: ties break alike.
 """
 

@@ -10,12 +10,12 @@ from typing import Literal
 import numpy as np
 
 from fedsrc.audit.population import Support
-from fedsrc.certify import Look, Sample, look
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
-from fedsrc.recruit import next_slots
-from fedsrc.tally import Tally, empty, masses, transfer
+from fedsrc.server.bounds import Look, Sample, look
+from fedsrc.server.recruiter import next_slots
+from fedsrc.server.tally import Tally, empty, masses, transfer
 
 Draw = Literal["with replacement", "once"]
 ENDLESS = 1 << 40

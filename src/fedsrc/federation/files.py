@@ -11,11 +11,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedsrc.certificate import issue, read_registration, write_certificate
 from fedsrc.common.durable import read_bytes, write_whole
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.local import check_folder, check_server_key
 from fedsrc.protocol.certificate import Body, signed
 from fedsrc.protocol.messages import (
     MAX_BYTES,
@@ -32,8 +30,10 @@ from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Absent, Announced, Closed, Ended, Entry, Transcript
 from fedsrc.records.stream import Table
 from fedsrc.records.units import Records
-from fedsrc.replay import Replay
-from fedsrc.run import absence_words, ask, begin, close, record, whose
+from fedsrc.server.folder import check_folder, check_server_key, read_registration, write_certificate
+from fedsrc.server.issue import issue
+from fedsrc.server.loop import absence_words, ask, begin, close, record, whose
+from fedsrc.server.state import Replay
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allowed
 from fedsrc.site.site import check_key, check_request

@@ -15,11 +15,12 @@ from fedsrc.common.signing import load
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower_app.fedsrc_relay import wire
 from fedsrc.federation.live import play
-from fedsrc.federation.log import LOG, open_log
+from fedsrc.federation.log import open_log
 from fedsrc.federation.post import Letter, Node, Patience, Reply
 from fedsrc.protocol.handshake import node_key_name
 from fedsrc.protocol.names import REGISTRATION
 from fedsrc.protocol.registration import Registration
+from fedsrc.server.folder import LOG
 
 VARIABLE = "FEDSRC_LIVE"  # in the SuperLink's environment: the settings file. Nothing of it reaches a node
 SETTINGS = "live.json"  # in the run folder, written by `fedsrc server`

@@ -9,19 +9,19 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from fedsrc.certificate import issue, write_certificate
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.carrier import LiveCarrier
-from fedsrc.federation.local import check_folder, check_server_key
 from fedsrc.federation.post import Clock, Patience, Post, RealClock, Tell
 from fedsrc.protocol.certificate import Body, signed
 from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Monitor, Registration
 from fedsrc.protocol.transcript import Absent, Announced, Closed, Transcript
-from fedsrc.replay import Replay
-from fedsrc.run import absence_words, begin, record, run, whose
+from fedsrc.server.folder import check_folder, check_server_key, write_certificate
+from fedsrc.server.issue import issue
+from fedsrc.server.loop import absence_words, begin, record, run, whose
+from fedsrc.server.state import Replay
 
 HELD = "another process is writing this run"  # as the transcript says it
 HELD_TRIES = 60

@@ -6,18 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from fedsrc.certificate import issue, write_certificate
 from fedsrc.common.durable import write_whole
-from fedsrc.common.signing import Key, public_hex
+from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.certificate import Body, signed
 from fedsrc.protocol.messages import Answer, Request
-from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Monitor, Registration
 from fedsrc.protocol.transcript import Announced, Transcript
 from fedsrc.records.units import Records
-from fedsrc.replay import Replay
-from fedsrc.run import begin, record, run
+from fedsrc.server.folder import check_folder, check_server_key, write_certificate
+from fedsrc.server.issue import issue
+from fedsrc.server.loop import begin, record, run
+from fedsrc.server.state import Replay
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow, check_limit
 from fedsrc.site.site import Site, open_sites
@@ -72,27 +73,6 @@ def certify_table(
             body = signed(issue(registration, replay, transcript.chain), key)
     write_certificate(folder, body)
     return body
-
-
-def check_server_key(registration: Registration, key: Key) -> None:
-    """A registration that names its server's key is run and signed by that key alone."""
-    if registration.server_key is not None and registration.server_key != public_hex(key):
-        raise FedsrcError(
-            f"this registration is run by the server with key {registration.server_key}",
-            hint="pass that key's file with --key",
-        )
-
-
-def check_folder(folder: Path, registration: Registration) -> None:
-    """A run folder is new, empty, or of this registration."""
-    existing = folder / REGISTRATION
-    if existing.exists():
-        if Registration.read(existing).digest != registration.digest:
-            raise FedsrcError(
-                "holds a run of another registration", where=str(folder), hint="choose another folder with -o"
-            )
-    elif any((folder / name).exists() for name in (TRANSCRIPT, CERTIFICATE)):
-        raise FedsrcError("holds a run without its registration", where=str(folder))
 
 
 def _announce(replay: Replay, transcript: Transcript, sites: Sequence[Site]) -> None:

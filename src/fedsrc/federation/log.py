@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
-LOG = "live.log"  # in a run folder: what happened, in words; the transcript is what counts
 BYTES, FILES = 10_000_000, 5
 LONGEST_LINE = 500
 

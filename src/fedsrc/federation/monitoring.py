@@ -6,19 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from fedsrc.certificate import issue, write_certificate
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.local import check_folder, check_server_key
 from fedsrc.protocol.certificate import Body, signed
 from fedsrc.protocol.messages import Answer, Request
 from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Announced, Transcript, read_transcript
 from fedsrc.records.units import Records
-from fedsrc.replay import Replay
-from fedsrc.run import begin, play_round, record, run
+from fedsrc.server.folder import check_folder, check_server_key, write_certificate
+from fedsrc.server.issue import issue
+from fedsrc.server.loop import begin, play_round, record, run
+from fedsrc.server.state import Replay
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow, check_limit
 from fedsrc.site.site import Site, open_sites

@@ -18,7 +18,6 @@ from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
 from fedsrc.federation import flower_app
 from fedsrc.federation.flower import VARIABLE, Settings
-from fedsrc.federation.log import LOG
 from fedsrc.federation.node_door import Way
 from fedsrc.federation.processes import (
     LOOPBACK,
@@ -32,8 +31,9 @@ from fedsrc.federation.processes import (
     program,
     wait_for_port,
 )
-from fedsrc.federation.status import is_held
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
+from fedsrc.server.folder import LOG
+from fedsrc.server.status import is_held
 
 Tell = Callable[[str], None]
 CONNECTION = "fedsrc"

@@ -18,13 +18,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from fedsrc.certificate import runs_below
 from fedsrc.errors import FedsrcError
 from fedsrc.forecast import Forecast
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION
-from fedsrc.report.follow import Follower, Stamps, stamps
 from fedsrc.report.html import fragment, page, policy
 from fedsrc.report.view import View, Watched, build_view, estimate, view_json, watched_by
+from fedsrc.server.folder import runs_below
+from fedsrc.server.follow import Follower, Stamps, stamps
 
 HEADERS = {
     "Content-Security-Policy": policy(live=True, header=True),

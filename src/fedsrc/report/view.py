@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedsrc.certificate import issue
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.common.durable import read_text
 from fedsrc.forecast import Forecast, after_abstention
@@ -22,7 +21,8 @@ from fedsrc.protocol.certificate import MAX_BYTES, check_certificate, parse_cert
 from fedsrc.protocol.mechanism import noise_words
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Betting, Registration
-from fedsrc.report.follow import Follower
+from fedsrc.server.follow import Follower
+from fedsrc.server.issue import issue
 
 FORMAT = 1
 LATEST = 5  # who was turned away

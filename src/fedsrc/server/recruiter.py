@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Request
 from fedsrc.protocol.registration import Monitor, Registration
-from fedsrc.tally import Tally
+from fedsrc.server.tally import Tally
 
 
 def next_slots(registration: Registration, tally: Tally, left: Sequence[int]) -> list[int]:

@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from fedsrc.certify import Look, for_target_only, look, sample
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Release, Request
 from fedsrc.protocol.registration import Monitor, Registration
 from fedsrc.protocol.transcript import Absent, Announced, Arrived, Asked, Closed, Ended, Entry, Opened
-from fedsrc.recruit import make_requests, next_slots
-from fedsrc.tally import Tally, add_all, empty, implausible, lose
-from fedsrc.watch import Watch
+from fedsrc.server.alarm import Watch
+from fedsrc.server.bounds import Look, for_target_only, look, sample
+from fedsrc.server.recruiter import make_requests, next_slots
+from fedsrc.server.tally import Tally, add_all, empty, implausible, lose
 
 Status = Literal["CERTIFIED", "OPEN", "ABSTAIN", "STILL SUPPORTED", "ALARM"]
 Reason = Literal["certified", "rounds used", "units used", "alarm"]

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsrc.certificate import check_transcript, fold, read_registration
-from fedsrc.certify import Bounds, report, sample
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.log import LOG
-from fedsrc.federation.status import SiteStates, refusals
 from fedsrc.maths.arrays import Floats
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Betting, Monitor, Registration
 from fedsrc.protocol.transcript import Chain, Closed, Entry
-from fedsrc.replay import Replay
+from fedsrc.server.bounds import Bounds, report, sample
+from fedsrc.server.folder import LOG, check_transcript, fold, read_registration
+from fedsrc.server.state import Replay
+from fedsrc.server.status import SiteStates, refusals
 
 Stamp = tuple[int, int, int]
 Stamps = tuple[Stamp | None, ...]

@@ -11,7 +11,7 @@ from typing import Protocol
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.messages import Answer, Request, parse_release
 from fedsrc.protocol.transcript import Absent, Arrived, Asked, Closed, Ended, Entry, Opened, Transcript
-from fedsrc.replay import Replay
+from fedsrc.server.state import Replay
 
 
 class Carrier(Protocol):

@@ -9,12 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fedsrc.certificate import check_transcript, read_registration
-from fedsrc.federation.log import LOG
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Absent, Announced, Arrived, Asked, Chain, Entry, read_transcript
-from fedsrc.replay import Replay, Status
+from fedsrc.server.folder import LOG, check_transcript, read_registration
+from fedsrc.server.state import Replay, Status
 
 REFUSED = re.compile(r"^\S+ refused: (.*)$")
 SHOWN = 5  # refusals

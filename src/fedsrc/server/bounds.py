@@ -20,7 +20,7 @@ from fedsrc.maths.betting import Covariance
 from fedsrc.maths.boundaries import F, G, H
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Betting, Monitor, Registration, Stitched
-from fedsrc.tally import Masses, Tally, masses, transfer
+from fedsrc.server.tally import Masses, Tally, masses, transfer
 
 DECIMALS = 1e9
 

@@ -6,41 +6,18 @@ recomputes it whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
-from fedsrc.certify import Bounds, report, sample
 from fedsrc.common.clock import TIME
-from fedsrc.common.durable import read_text, write_whole
-from fedsrc.errors import FedsrcError
-from fedsrc.protocol.certificate import (
-    FORMAT,
-    MAX_BYTES,
-    Body,
-    as_signed,
-    certificate_text,
-    check_certificate,
-    parse_certificate,
-)
-from fedsrc.protocol.damage import AGAIN
+from fedsrc.protocol.certificate import FORMAT, Body
 from fedsrc.protocol.mechanism import registered_mechanism
-from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Betting, Monitor, Registration
-from fedsrc.protocol.transcript import Chain, Entry, Opened, read_entries, read_transcript
-from fedsrc.replay import Replay
-
-
-class Verified(NamedTuple):
-    """What `verify` found: the certificate's body, and whether its key is one the caller trusts."""
-
-    body: Body
-    trusted: bool
-    expired: bool
+from fedsrc.protocol.transcript import Chain
+from fedsrc.server.bounds import Bounds, report, sample
+from fedsrc.server.state import Replay
 
 
 def issue(registration: Registration, replay: Replay, chain: Chain) -> Body:
@@ -116,131 +93,6 @@ def claimed(registration: Registration, gate: str, accepted: str) -> str:
     if not graded:
         bad = f"it is unsupported with probability at most {risk}"
     return f"Take a random answer of a random source: if it is accepted ({gate}; at least {accepted} are), {bad}"
-
-
-def write_certificate(folder: Path, body: Body) -> None:
-    """Put the certificate into a run folder, in one step."""
-    write_whole(folder / CERTIFICATE, certificate_text(body).encode())
-
-
-def read_run(folder: Path) -> tuple[Registration, list[Entry], Chain]:
-    """The registration and checked transcript of a run folder."""
-    registration = read_registration(folder)
-    check_transcript(folder, needed=True)
-    entries, chain = read_transcript(folder / TRANSCRIPT)
-    return registration, entries, chain
-
-
-def replay_run(folder: Path) -> tuple[Registration, Replay, Chain]:
-    """A run folder's registration and its transcript, replayed line by line."""
-    registration = read_registration(folder)
-    check_transcript(folder, needed=True)
-    replay, chain, lines = Replay(registration), Chain(), read_entries(folder / TRANSCRIPT)
-    for entry, chain in lines:
-        fold(replay, entry, chain, lines, folder)
-    return registration, replay, chain
-
-
-def fold(replay: Replay, entry: Entry, chain: Chain, rest: Iterator[tuple[Entry, Chain]], folder: Path) -> None:
-    """Replay one entry of a run folder. Where it is refused, what became of the folder's files is said first; that a
-    line was changed shows in the rest of them."""
-    try:
-        replay.step(entry)
-    except FedsrcError as error:
-        for _, after in rest:
-            chain = after
-        _check_opened(entry, replay.registration, folder)
-        _check_head(chain, folder, error)
-        raise
-
-
-def read_registration(folder: Path) -> Registration:
-    """The registration of a run folder."""
-    if not folder.is_dir():
-        raise FedsrcError("there is no such run folder", where=str(folder))
-    path = folder / REGISTRATION
-    if not path.exists():
-        raise _missing(path)
-    try:
-        return Registration.read(path)
-    except FedsrcError as error:
-        if not (folder / TRANSCRIPT).exists():
-            raise
-        what = f"is not the registration that was signed: it was changed or damaged since ({error.what})"
-        hint = "put back the file that was registered; one of another version of fedsrc is read by that version"
-        raise FedsrcError(what, where=str(path), hint=hint) from error
-
-
-def check_transcript(folder: Path, *, needed: bool = False) -> None:
-    """Refuse a folder without a transcript where one is needed: for a certificate, or because the run is below it."""
-    place = folder / TRANSCRIPT
-    if not place.exists() and (needed or (folder / CERTIFICATE).exists() or runs_below(folder)):
-        raise _missing(place)
-
-
-def _check_opened(entry: Entry, registration: Registration, folder: Path) -> None:
-    """Refuse a registration that is not the one which the transcript was opened under."""
-    if isinstance(entry, Opened) and entry.registration != registration.digest:
-        found = _signed_certificate(folder)
-        if found is not None and found.get("registration") == registration.digest:
-            what = f"is the transcript of another run, of registration {entry.registration}"
-            raise FedsrcError(what, where=str(folder / TRANSCRIPT), hint=AGAIN)
-        raise FedsrcError(
-            f"is not the registration that was signed: its digest is {registration.digest}, and the transcript is of"
-            f" another registration, {entry.registration}",
-            where=str(folder / REGISTRATION),
-            hint="it was changed since, or belongs to another run; put back the file that was registered",
-        )
-
-
-def _check_head(chain: Chain, folder: Path, error: FedsrcError) -> None:
-    """Refuse a transcript that is not the one which the folder's certificate was signed over."""
-    found = _signed_certificate(folder)
-    if found is not None and found.get("transcript") != chain.head:
-        what = f"the transcript was changed after it was signed ({error.what})"
-        raise FedsrcError(what, where=str(folder / TRANSCRIPT), hint=AGAIN) from error
-
-
-def _signed_certificate(folder: Path) -> Body | None:
-    """The folder's certificate, if there is one and its signature fits."""
-    path = folder / CERTIFICATE
-    if not path.exists():
-        return None
-    found = parse_certificate(read_text(path, MAX_BYTES), str(path))
-    return found if as_signed(found) else None
-
-
-def runs_below(folder: Path) -> list[Path]:
-    """Folders one level below that hold a run."""
-    return sorted(path.parent for path in folder.glob(f"*/{TRANSCRIPT}"))
-
-
-def _missing(path: Path) -> FedsrcError:
-    below = [str(each) for each in runs_below(path.parent)]
-    if below:
-        what = f"there is no run in this folder; there is one below it, in {below[0]}"
-        more = f" (and {len(below) - 1} more)" if len(below) > 1 else ""
-        return FedsrcError(f"{what}{more}", where=str(path.parent), hint=f"name that folder: {below[0]}")
-    files = f"{REGISTRATION}, {TRANSCRIPT} and, once it has ended, {CERTIFICATE}"
-    return FedsrcError("is missing", where=str(path), hint=f"the folder of a run holds {files}")
-
-
-def verify(folder: Path, *, trusted: tuple[str, ...] = (), now: datetime | None = None) -> Verified:
-    """Recompute a run's certificate from its registration and transcript, and check its signature.
-
-    Any difference is an error. `trusted` are public keys; when given, the certificate must be signed by one of them.
-    """
-    registration, replay, chain = replay_run(folder)
-    expected = issue(registration, replay, chain)
-    where = folder / CERTIFICATE
-    if replay.ended is None and not where.exists():
-        raise FedsrcError("the run is still open: it has no certificate yet", where=str(folder))
-    if not where.exists():
-        raise _missing(where)
-    check_certificate(read_text(where, MAX_BYTES), expected, registration.server_key, trusted, where=str(where))
-    expires = datetime.fromisoformat(expected["expires"]) if expected["expires"] else None
-    late = expires is not None and (now or datetime.now(UTC)) > expires
-    return Verified(expected, bool(trusted), late)
 
 
 def _selected(registration: Registration, bounds: Bounds | None, choice: int | None) -> Body:

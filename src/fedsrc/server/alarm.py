@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedsrc.certify import down
 from fedsrc.maths import detector
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Release
 from fedsrc.protocol.registration import Monitor, Registration
-from fedsrc.tally import Masses, masses
+from fedsrc.server.bounds import down
+from fedsrc.server.tally import Masses, masses
 
 RECENT = 5  # rounds that the estimate of the present risk looks back on
 WatchStatus = Literal["NOT MONITORED YET", "STILL SUPPORTED", "ALARM"]
