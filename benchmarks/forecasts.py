@@ -15,10 +15,10 @@ from matplotlib.figure import Figure
 from scipy.special import ndtr, ndtri
 from tables import RESULTS, markdown, publish, records_of, words
 
-from fedsrc.audit.population import Support, uniform
-from fedsrc.forecast import HORIZON, TRIALS, Forecast, forecast
+from fedsrc.planning.forecast import HORIZON, TRIALS, Forecast, forecast
+from fedsrc.planning.register import Choices, development_part, register
 from fedsrc.records.units import Records, units_of
-from fedsrc.register import Choices, development_part, register
+from fedsrc.simulate.population import Support, uniform
 
 DRAWS, UNSUPPORTED, AUC, SITES, MOST = 20_000, 0.4, 0.85, 5, 60_000
 EPSILONS, TARGETS = (math.inf, 8.0, 4.0, 2.0, 1.0, 0.5), (0.30, 0.20, 0.15, 0.10)

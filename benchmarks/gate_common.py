@@ -18,8 +18,8 @@ from tables import records_of
 from fedsrc.common.clock import TIME
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.federation.local import certify_table
+from fedsrc.planning.register import Choices, development_part, register
 from fedsrc.protocol.certificate import certificate_text, signed
-from fedsrc.register import Choices, development_part, register
 
 KEY = Key.generate()
 TRUSTED = public_hex(KEY)

@@ -30,6 +30,7 @@ from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.federation.files import answer_file, start
 from fedsrc.maths.arrays import Floats
+from fedsrc.planning.register import Choices, development_part, register
 from fedsrc.protocol.certificate import signed
 from fedsrc.protocol.messages import Answer, Request
 from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
@@ -39,7 +40,6 @@ from fedsrc.records.masses import histogram
 from fedsrc.records.stream import AHEAD, BATCH, Table
 from fedsrc.records.table import read_records
 from fedsrc.records.units import Records, Units
-from fedsrc.register import Choices, development_part, register
 from fedsrc.server.folder import write_certificate
 from fedsrc.server.issue import issue
 from fedsrc.server.loop import begin, record, run

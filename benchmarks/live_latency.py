@@ -30,7 +30,7 @@ from fedsrc.federation.post import Patience
 from fedsrc.federation.processes import Tls
 from fedsrc.federation.superlink import Address, ServerPlan, supervise
 from fedsrc.federation.trial import make_trial
-from fedsrc.register import Choices, register_grid
+from fedsrc.planning.register import Choices, register_grid
 from fedsrc.server.verify import verify
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow

@@ -35,12 +35,12 @@ from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED
 from fedsrc.federation.guard import Guard
 from fedsrc.federation.live import play
 from fedsrc.federation.post import Letter, Node, Patience, Reply
+from fedsrc.planning.register import Choices, register_grid
 from fedsrc.protocol.certificate import signed
 from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Transcript
 from fedsrc.records.stream import Table
-from fedsrc.register import Choices, register_grid
 from fedsrc.server.folder import replay_run, write_certificate
 from fedsrc.server.issue import issue
 from fedsrc.server.state import Replay

@@ -20,11 +20,11 @@ from fedsrc.audit import membership
 from fedsrc.audit.membership import Audit, Bools, Publish, Worlds
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.privacy import rho_of_scale
+from fedsrc.planning.register import Choices, Preset, register_grid
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import histogram
 from fedsrc.records.units import Units
-from fedsrc.register import Choices, Preset, register_grid
 from fedsrc.server.recruiter import make_requests
 from fedsrc.site.noise import add_discrete_gaussian
 

@@ -23,17 +23,17 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from tables import markdown, publish, records_of, words
 
-from fedsrc.audit.population import Support, truth, uniform
-from fedsrc.audit.trials import discrete_gaussian, simulate
 from fedsrc.maths import detector
 from fedsrc.maths.betting import Covariance
 from fedsrc.maths.binomial import clopper_pearson
+from fedsrc.planning.register import Choices, development_part, register
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.units import Records, units_of
-from fedsrc.register import Choices, development_part, register
 from fedsrc.server.alarm import RoundSample, bets_of, evidence, fold, log_line, plan_of, round_sample
 from fedsrc.server.recruiter import whole
+from fedsrc.simulate.population import Support, truth, uniform
+from fedsrc.simulate.trials import discrete_gaussian, simulate
 
 Ints = NDArray[np.int64]
 RUNS, RISK, ACCEPTANCE, SLOTS = 10_000, 0.2, 0.5, 40

@@ -17,7 +17,6 @@ import polars as pl
 
 from fedsrc.audit.cell import Cell
 from fedsrc.audit.evidence import aim_of
-from fedsrc.audit.trials import discrete_gaussian
 from fedsrc.comparators import Aim
 from fedsrc.errors import FedsrcError
 from fedsrc.maths import betting, contrast, variance_adaptive
@@ -28,6 +27,7 @@ from fedsrc.maths.transfer import eta
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.server.recruiter import next_slots
 from fedsrc.server.tally import empty, suffix_variance
+from fedsrc.simulate.trials import discrete_gaussian
 
 TOLERANCE = 1e-9  # of comparisons with enumerated facts
 ENDLESS = 1 << 40

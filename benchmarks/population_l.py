@@ -14,12 +14,12 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 from tables import markdown, publish, records_of, words
 
-from fedsrc.audit.population import Support, Truth, truth, uniform
-from fedsrc.audit.trials import Trials, simulate
 from fedsrc.maths.limits import records_any, records_best
+from fedsrc.planning.register import Choices, Preset, development_part, register
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.units import Records, units_of
-from fedsrc.register import Choices, Preset, development_part, register
+from fedsrc.simulate.population import Support, Truth, truth, uniform
+from fedsrc.simulate.trials import Trials, simulate
 
 DRAWS, DEVELOPMENT, SITES = 586, 125, 5
 TRIALS, SEED, CAP, ALPHA = 200, 1, 30_000, 0.05

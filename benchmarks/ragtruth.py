@@ -16,14 +16,14 @@ import numpy as np
 import polars as pl
 from tables import markdown, publish, records_of, words
 
-from fedsrc.audit.population import Support, truth, uniform
-from fedsrc.audit.trials import Draw, simulate, streams
 from fedsrc.maths.arrays import Floats
+from fedsrc.planning.register import Choices, Preset, development_part, register
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.order import Positions
 from fedsrc.records.units import Records, Unit, units_of
-from fedsrc.register import Choices, Preset, development_part, register
 from fedsrc.server.recruiter import whole
+from fedsrc.simulate.population import Support, truth, uniform
+from fedsrc.simulate.trials import Draw, simulate, streams
 
 FILE, DETECTOR = Path("ragtruth", "detector_scores.csv.gz"), "track_b_modernbert"
 SEEDS, SITES, SHARE = 20, 5, 0.2

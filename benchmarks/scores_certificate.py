@@ -28,13 +28,13 @@ from ragtruth import (
 )
 from tables import markdown, words
 
-from fedsrc.audit.population import Truth
-from fedsrc.audit.trials import simulate
 from fedsrc.common.canonical import digest
 from fedsrc.maths.arrays import Floats
+from fedsrc.planning.register import Choices, Preset, quantile_thresholds
 from fedsrc.protocol.mechanism import registered_mechanism
-from fedsrc.register import Choices, Preset, quantile_thresholds
 from fedsrc.server.tally import masses
+from fedsrc.simulate.population import Truth
+from fedsrc.simulate.trials import simulate
 
 TARGETS = (0.10, 0.20, 0.30)
 RUNS = len(TARGETS) * len(EPSILONS) * SEEDS

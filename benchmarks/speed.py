@@ -19,17 +19,17 @@ from scipy.optimize import brentq
 from scipy.special import logsumexp, ndtr, ndtri
 from tables import markdown, publish, records_of
 
-from fedsrc.audit.trials import discrete_gaussian
 from fedsrc.common.clock import utc_now
 from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.planning.register import Choices, development_part, register
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Release, Request
 from fedsrc.protocol.registration import Betting, Registration
 from fedsrc.records.masses import histogram
 from fedsrc.records.units import Units, units_of
-from fedsrc.register import Choices, development_part, register
 from fedsrc.server.bounds import BettingPlan, Bounds, Look, Sample, betting_plan, look, report
 from fedsrc.server.tally import masses
+from fedsrc.simulate.trials import discrete_gaussian
 from fedsrc.site.release import make_release
 
 THRESHOLDS, GROWTH = 20, (10, 20, 50, 100, 1_000, 10_000)

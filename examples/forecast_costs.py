@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 from fedsrc import Choices, FedsrcError, development_part, read_records, register
-from fedsrc.forecast import forecasts, from_development
+from fedsrc.planning.forecast import forecasts, from_development
 
 
 def main(table: Path) -> None:

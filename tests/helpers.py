@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from fedsrc.common.canonical import digest
+from fedsrc.planning.register import Choices, development_part, register
 from fedsrc.protocol.messages import Release, Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import histogram
 from fedsrc.records.units import Records, Units
-from fedsrc.register import Choices, development_part, register
 from fedsrc.site.release import make_release
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -35,7 +35,6 @@ import pytest
 
 from fedsrc.audit import boundary, partition
 from fedsrc.audit.cell import DEAL, SPLIT, Cell, Parts, binormal, build, split
-from fedsrc.audit.population import Support
 from fedsrc.audit.study import Binormal, Boundary, Demo, Population, Printed, Setting, Study, Table
 from fedsrc.audit.summary import cells
 from fedsrc.comparators import METHODS, NATIVE
@@ -45,6 +44,7 @@ from fedsrc.maths.transfer import eta
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.table import read_records
 from fedsrc.records.units import Units
+from fedsrc.simulate.population import Support
 
 SEED = 3
 HEAD = 'name = "a study"\ntrials = 4\nmethods = ["fed-src-c"]\n'

@@ -35,7 +35,6 @@ from fedsrc.audit.engine import read_trials, run_study, run_task, tasks
 from fedsrc.audit.events import ENDLESS, Events, happen
 from fedsrc.audit.evidence import aim_of, exact, facts_of, payload_bytes, released, spent
 from fedsrc.audit.looks import looks
-from fedsrc.audit.population import Support, truth
 from fedsrc.audit.study import Binormal, Boundary, Population, Printed, Setting, Study
 from fedsrc.comparators import METHODS, Evidence
 from fedsrc.maths import contrast, privacy
@@ -46,6 +45,7 @@ from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.recruiter import next_slots
 from fedsrc.server.tally import Tally, empty, lose, masses, transfer
+from fedsrc.simulate.population import Support, truth
 
 SEED = (5, 2)  # of a study, and a block
 RELEASES = ("paper", "default")

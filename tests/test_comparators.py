@@ -19,8 +19,6 @@ from hypothesis import strategies as st
 from mapie.risk_control.methods import compute_hoeffding_bentkus_p_value
 from scipy.stats import beta, binom
 
-from fedsrc.audit.population import uniform
-from fedsrc.audit.trials import discrete_gaussian, streams
 from fedsrc.comparators import (
     METHODS,
     NATIVE,
@@ -52,6 +50,8 @@ from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.records.units import units_of
 from fedsrc.server.bounds import Look, Sample, look
 from fedsrc.server.tally import masses, transfer
+from fedsrc.simulate.population import uniform
+from fedsrc.simulate.trials import discrete_gaussian, streams
 from tests.helpers import changed, golden, registration, table
 
 AIM = Aim(target_risk=0.2)

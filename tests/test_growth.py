@@ -21,13 +21,13 @@ from typing import Any
 import fedsrc
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key, public_hex
+from fedsrc.planning.register import Choices, register_grid
 from fedsrc.protocol.certificate import signed
 from fedsrc.protocol.messages import Answer, Request
 from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Announced, Transcript
 from fedsrc.records.units import units_of
-from fedsrc.register import Choices, register_grid
 from fedsrc.server.folder import write_certificate
 from fedsrc.server.issue import issue
 from fedsrc.server.loop import begin, record, run

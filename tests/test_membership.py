@@ -32,10 +32,10 @@ from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.basis import sensitivity_squared
 from fedsrc.maths.privacy import delta_gaussian, rho_of_scale
+from fedsrc.planning.register import Choices, register_grid
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import histogram, unit_masses
-from fedsrc.register import Choices, register_grid
 from fedsrc.server.recruiter import make_requests
 from fedsrc.site.noise import add_discrete_gaussian
 from tests.helpers import changed, single_units

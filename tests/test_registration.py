@@ -20,9 +20,7 @@ from hypothesis import strategies as st
 from fedsrc.common.canonical import canonical_bytes, digest
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
-from fedsrc.protocol.registration import Betting, Registration, Stitched
-from fedsrc.records.table import MISSING_SCORE, read_records
-from fedsrc.register import (
+from fedsrc.planning.register import (
     FEWEST,
     Choices,
     Labels,
@@ -34,6 +32,8 @@ from fedsrc.register import (
     register,
     round_grid,
 )
+from fedsrc.protocol.registration import Betting, Registration, Stitched
+from fedsrc.records.table import MISSING_SCORE, read_records
 from tests.helpers import changed, registration, table
 
 REG = registration(thresholds=20, grid=True)

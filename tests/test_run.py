@@ -17,6 +17,7 @@ import pytest
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import LocalCarrier, certify_table
+from fedsrc.planning.register import Choices, development_part, register
 from fedsrc.protocol.messages import Answer, Release, Request, parse_release
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import (
@@ -33,7 +34,6 @@ from fedsrc.protocol.transcript import (
 )
 from fedsrc.records.development import development_rows
 from fedsrc.records.units import Records
-from fedsrc.register import Choices, development_part, register
 from fedsrc.server.bounds import sample
 from fedsrc.server.issue import issue
 from fedsrc.server.loop import begin, record, run

@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsrc.audit.schedule import arrivals, asked
-from fedsrc.audit.trials import ENDLESS
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.recruiter import next_slots
 from fedsrc.server.tally import empty
+from fedsrc.simulate.trials import ENDLESS
 from tests.helpers import registration
 
 FIELDS = registration(thresholds=1, grid=True).model_dump()

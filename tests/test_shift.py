@@ -19,12 +19,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedsrc.audit.population import Support, from_cells, truth, uniform
 from fedsrc.audit.shift import drifted, moved_weights, relabelled, total_variation
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.kinds import Encoding
 from fedsrc.maths.transfer import eta
 from fedsrc.protocol.registration import Registration
+from fedsrc.simulate.population import Support, from_cells, truth, uniform
 from tests.helpers import registration, single_units, table
 
 M = 4

@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsrc.audit.population import from_cells, truth, uniform
-from fedsrc.audit.trials import discrete_gaussian, simulate, streams
-from fedsrc.forecast import _falling, after_abstention, forecast, from_declared, from_development
 from fedsrc.maths.basis import covariance
+from fedsrc.planning.forecast import _falling, after_abstention, forecast, from_declared, from_development
+from fedsrc.planning.reach import noised_rates, sampled_rates
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
-from fedsrc.reach import noised_rates, sampled_rates
 from fedsrc.records.masses import histogram
 from fedsrc.records.units import Records, Units, units_of
 from fedsrc.server.state import Replay
 from fedsrc.server.tally import Masses, suffix_variance
+from fedsrc.simulate.population import from_cells, truth, uniform
+from fedsrc.simulate.trials import discrete_gaussian, simulate, streams
 from tests.helpers import changed, registration, table
 
 SITES = ("a", "b")

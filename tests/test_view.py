@@ -41,9 +41,9 @@ from fedsrc.federation.live import play
 from fedsrc.federation.local import certify_table
 from fedsrc.federation.log import open_log
 from fedsrc.federation.monitoring import monitor_table
-from fedsrc.forecast import Forecast
 from fedsrc.monitor import MonitorChoices, brief, register_monitor
 from fedsrc.monitor import state as monitor_state
+from fedsrc.planning.forecast import Forecast
 from fedsrc.protocol.mechanism import noise_words, registered_mechanism
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Betting, Registration

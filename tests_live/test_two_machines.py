@@ -18,8 +18,8 @@ import pytest
 from fedsrc.demo.live import Parties
 from fedsrc.federation.processes import Child, environment, program
 from fedsrc.federation.trial import make_trial
+from fedsrc.planning.register import Choices, register_grid
 from fedsrc.protocol.names import CERTIFICATE
-from fedsrc.register import Choices, register_grid
 from fedsrc.server.verify import verify
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow

@@ -17,11 +17,11 @@ from fedsrc.common.signing import load
 from fedsrc.federation.files import answer_file, collect, start
 from fedsrc.federation.processes import Process, descendants, free_port
 from fedsrc.federation.trial import make_trial
+from fedsrc.planning.register import Choices, register_grid
 from fedsrc.protocol.messages import read_request
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.stream import Table
-from fedsrc.register import Choices, register_grid
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
 from tests.live_account import Account, account

@@ -8,14 +8,14 @@ from __future__ import annotations
 from fedsrc.common.signing import load_or_make
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import certify_table
-from fedsrc.forecast import Forecast, forecast
 from fedsrc.gate import Decision, Gate
+from fedsrc.planning.forecast import Forecast, forecast
+from fedsrc.planning.register import Choices, development_part, register
 from fedsrc.protocol.messages import Release, Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Transcript, read_transcript
 from fedsrc.records.table import Columns, read_records
 from fedsrc.records.units import Records, Units
-from fedsrc.register import Choices, development_part, register
 from fedsrc.report.card import card_text
 from fedsrc.server.bounds import Bounds, Look, look, report
 from fedsrc.server.issue import issue

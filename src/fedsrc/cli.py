@@ -43,14 +43,14 @@ from fedsrc.errors import FedsrcError
 from fedsrc.federation.files import Collected, answer_file, collect, start
 from fedsrc.federation.local import certify_table
 from fedsrc.federation.trial import make_trial
-from fedsrc.forecast import forecasts, from_declared, from_development
+from fedsrc.planning.forecast import forecasts, from_declared, from_development
+from fedsrc.planning.register import Choices, development_labels, development_part, register, register_grid
 from fedsrc.protocol.certificate import Body
 from fedsrc.protocol.registration import Development, Registration
 from fedsrc.records.development import calibrating
 from fedsrc.records.stream import Table
 from fedsrc.records.table import read_records
 from fedsrc.records.units import Records, check_unit
-from fedsrc.register import Choices, development_labels, development_part, register, register_grid
 from fedsrc.server.state import Replay
 from fedsrc.server.status import run_state, words
 from fedsrc.server.verify import verify

@@ -13,8 +13,8 @@ import click
 
 from fedsrc.cli_common import FilePath, command
 from fedsrc.common.canonical import canonical_bytes
-from fedsrc.forecast import Forecast, after_abstention
 from fedsrc.monitor import MonitorState, state_of, words
+from fedsrc.planning.forecast import Forecast, after_abstention
 from fedsrc.protocol.certificate import Body
 from fedsrc.protocol.names import REGISTRATION
 from fedsrc.records.stream import Table

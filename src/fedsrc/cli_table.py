@@ -7,10 +7,10 @@ from typing import Any
 
 from fedsrc.cli_run import NAMES
 from fedsrc.common.words import count, plain
+from fedsrc.planning.register import Labels
 from fedsrc.protocol.registration import Development, Registration
 from fedsrc.records.stream import Table
 from fedsrc.records.units import LOCAL_SITE, Unit
-from fedsrc.register import Labels
 
 MOST = 12  # columns or sites that one line names
 

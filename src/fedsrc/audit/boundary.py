@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsrc.audit.population import Support
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.protocol.registration import Registration
+from fedsrc.simulate.population import Support
 
 
 @dataclass(frozen=True)

@@ -15,18 +15,18 @@ import polars as pl
 from scipy.special import ndtr, ndtri
 
 from fedsrc.audit import boundary, partition
-from fedsrc.audit.population import Support, from_cells, truth, uniform
 from fedsrc.audit.shift import drifted, moved_weights, relabelled
 from fedsrc.audit.study import Binormal, Boundary, Demo, Population, Printed, Setting, Table
 from fedsrc.demo import SCORED, TASKS, score_table
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.rank import chance_above
+from fedsrc.planning.register import GRADED_GRID, Choices, grid_thresholds, quantile_thresholds, register_grid
 from fedsrc.protocol.registration import Registration, Thresholds
 from fedsrc.records.order import Positions
 from fedsrc.records.table import Columns, read_records, scan
 from fedsrc.records.units import Records, Units, check_unit, most_answers, unit_codes, units_of
-from fedsrc.register import GRADED_GRID, Choices, grid_thresholds, quantile_thresholds, register_grid
+from fedsrc.simulate.population import Support, from_cells, truth, uniform
 
 SPLIT, DEAL = 11, 12  # streams of the study's seed
 

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from fedsrc.audit.cell import Cell
-from fedsrc.audit.population import Support
 from fedsrc.audit.schedule import arrivals, asked
 from fedsrc.audit.study import Setting
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.protocol.registration import Registration
+from fedsrc.simulate.population import Support
 
 DRAWS, COINS = 1, 3  # streams of a block's seed; noise has the second
 ENDLESS = 1 << 40

@@ -13,13 +13,13 @@ import numpy as np
 
 from fedsrc.audit.cell import Cell
 from fedsrc.audit.events import Bools, Events
-from fedsrc.audit.trials import discrete_gaussian
 from fedsrc.comparators import Aim, Evidence, Facts, Sites, Unreleased, gather
 from fedsrc.maths import privacy
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.protocol.mechanism import SCALE_STEP, Mechanism, registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.tally import Masses, masses, plausible_margins
+from fedsrc.simulate.trials import discrete_gaussian
 
 NOISE, NORMALS = 2, 4  # streams of a block's seed
 

@@ -32,7 +32,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from fedsrc.audit.population import from_cells
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.binomial import clopper_pearson
@@ -40,6 +39,7 @@ from fedsrc.maths.privacy import delta_gaussian
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Request
 from fedsrc.protocol.registration import Registration
+from fedsrc.simulate.population import from_cells
 from fedsrc.site.release import make_release
 
 Bools = NDArray[np.bool_]

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsrc.audit.population import Support
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.kinds import Encoding
+from fedsrc.simulate.population import Support
 
 ROUNDING = 1e-12
 SUPPORTED, UNSUPPORTED = 0, 1

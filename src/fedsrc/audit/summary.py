@@ -21,13 +21,13 @@ import polars as pl
 from fedsrc.audit.cell import Cell, build
 from fedsrc.audit.engine import read_trials
 from fedsrc.audit.evidence import spent
-from fedsrc.audit.population import information_limit
 from fedsrc.audit.study import Binormal, Boundary, Printed, Setting, Study
 from fedsrc.common.durable import write_whole
 from fedsrc.comparators import METHODS, NATIVE, Method
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.binomial import clopper_pearson
+from fedsrc.simulate.population import information_limit
 
 HEAD = ["method", "violations", "95% interval", "fired", "failed", "acceptance", "risk", "records", "reuse"]
 POPULATION_HEAD = ["population", "kind", "score", "what it is"]

@@ -23,13 +23,13 @@ from fedsrc.federation.processes import Child, Tls, environment, free_port, prog
 from fedsrc.federation.site_socket import socket_of, too_long
 from fedsrc.federation.superlink import Address, ServerPlan, supervise
 from fedsrc.federation.trial import make_trial
+from fedsrc.planning.register import Choices, development_part, register
 from fedsrc.protocol.certificate import Body
 from fedsrc.protocol.messages import read_request
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import development_rows
 from fedsrc.records.stream import Table
 from fedsrc.records.table import read_records
-from fedsrc.register import Choices, development_part, register
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
 from fedsrc.site.site import note_development

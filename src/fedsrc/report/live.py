@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsrc.errors import FedsrcError
-from fedsrc.forecast import Forecast
+from fedsrc.planning.forecast import Forecast
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION
 from fedsrc.report.html import fragment, page, policy
 from fedsrc.report.view import View, Watched, build_view, estimate, view_json, watched_by

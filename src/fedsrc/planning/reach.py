@@ -12,10 +12,10 @@ from typing import Literal
 
 import numpy as np
 
-from fedsrc.audit.population import Support
 from fedsrc.maths.arrays import Floats
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.tally import Masses
+from fedsrc.simulate.population import Support
 
 TELLING = 2.0  # standard errors: a threshold that keeps the target is taken for one that does not once in 40 times
 Reach = Literal["in reach", "out of reach", "too few"]

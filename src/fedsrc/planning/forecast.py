@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsrc.audit.population import Support, from_cells, information_limit, truth, uniform
-from fedsrc.audit.trials import simulate
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
+from fedsrc.planning.reach import noised_rates, sampled_rates
 from fedsrc.protocol.registration import Betting, Registration
-from fedsrc.reach import noised_rates, sampled_rates
 from fedsrc.records.development import development_rows
 from fedsrc.records.units import Records, Units, unit_count, units_of
 from fedsrc.server.state import Replay
 from fedsrc.server.tally import Masses, masses
+from fedsrc.simulate.population import Support, from_cells, information_limit, truth, uniform
+from fedsrc.simulate.trials import simulate
 
 HORIZON = 4  # look this many times beyond the registered rounds
 TRIALS = 60

@@ -9,13 +9,13 @@ from typing import Literal
 
 import numpy as np
 
-from fedsrc.audit.population import Support
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.bounds import Look, Sample, look
 from fedsrc.server.recruiter import next_slots
 from fedsrc.server.tally import Tally, empty, masses, transfer
+from fedsrc.simulate.population import Support
 
 Draw = Literal["with replacement", "once"]
 ENDLESS = 1 << 40

@@ -1,0 +1,1 @@
+"""Before anything is spent: what to register, and what it should take."""
