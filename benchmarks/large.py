@@ -28,7 +28,7 @@ from tables import markdown, publish, records_of
 from fedsrc.common.clock import utc_now
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key, public_hex
-from fedsrc.federation.files import answer_file, start
+from fedsrc.federation.airgap import answer_file, start
 from fedsrc.maths.arrays import Floats
 from fedsrc.planning.register import Choices, development_part, register
 from fedsrc.protocol.certificate import signed

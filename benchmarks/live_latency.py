@@ -23,13 +23,13 @@ from tables import markdown, publish
 
 from fedsrc.common.durable import write_whole
 from fedsrc.demo.live import Parties, sites_running
-from fedsrc.federation import flower_app
-from fedsrc.federation.flower import Settings
-from fedsrc.federation.node_keys import name_of_public
-from fedsrc.federation.post import Patience
-from fedsrc.federation.processes import Tls
-from fedsrc.federation.superlink import Address, ServerPlan, supervise
-from fedsrc.federation.trial import make_trial
+from fedsrc.federation.flower import app as flower_app
+from fedsrc.federation.flower.grid import Settings
+from fedsrc.federation.flower.node_keys import name_of_public
+from fedsrc.federation.flower.processes import Tls
+from fedsrc.federation.flower.superlink import Address, ServerPlan, supervise
+from fedsrc.federation.flower.trial_keys import make_trial
+from fedsrc.federation.live.transport import Patience
 from fedsrc.planning.register import Choices, register_grid
 from fedsrc.server.verify import verify
 from fedsrc.site.ledger import Ledger

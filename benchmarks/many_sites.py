@@ -31,10 +31,10 @@ import polars as pl
 from tables import markdown, publish
 
 from fedsrc.common.signing import Key, load, load_or_make, public_hex
-from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, RELEASE, Frame
-from fedsrc.federation.guard import Guard
-from fedsrc.federation.live import play
-from fedsrc.federation.post import Letter, Node, Patience, Reply
+from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, RELEASE, Frame
+from fedsrc.federation.live.guard import Guard
+from fedsrc.federation.live.play import play
+from fedsrc.federation.live.transport import Letter, Node, Patience, Reply
 from fedsrc.planning.register import Choices, register_grid
 from fedsrc.protocol.certificate import signed
 from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedsrc import Choices, Ledger, load_or_make, read_records
 from fedsrc.common.signing import Key, public_hex
-from fedsrc.federation.files import answer_file, collect, start
+from fedsrc.federation.airgap import answer_file, collect, start
 from fedsrc.planning.register import register_grid
 from fedsrc.protocol.messages import read_request
 from fedsrc.site.policy import allow

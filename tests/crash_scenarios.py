@@ -14,7 +14,7 @@ from typing import Any, Literal
 from fedsrc.common import durable as files
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.files import answer_file, collect, start
+from fedsrc.federation.airgap import answer_file, collect, start
 from fedsrc.federation.local import certify_table
 from fedsrc.protocol.messages import read_request
 from fedsrc.protocol.registration import Registration

@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 
 from fedsrc.common.canonical import digest_bytes
-from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, RELEASE, UNREACHED, Frame
-from fedsrc.federation.guard import Guard
-from fedsrc.federation.post import Letter, Node, Reply
+from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, RELEASE, UNREACHED, Frame
+from fedsrc.federation.live.guard import Guard
+from fedsrc.federation.live.transport import Letter, Node, Reply
 from fedsrc.protocol.messages import SignedRequest, parse_request
 from fedsrc.protocol.names import TRANSCRIPT
 from fedsrc.protocol.registration import Registration

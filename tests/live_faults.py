@@ -21,9 +21,9 @@ from pathlib import Path
 
 from fedsrc.common import durable as files
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.files import answer_file, collect, start
-from fedsrc.federation.live import finished, play
-from fedsrc.federation.post import Patience
+from fedsrc.federation.airgap import answer_file, collect, start
+from fedsrc.federation.live.play import finished, play
+from fedsrc.federation.live.transport import Patience
 from fedsrc.protocol.messages import read_request
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Registration

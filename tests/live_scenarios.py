@@ -12,10 +12,10 @@ from typing import Any
 
 from fedsrc.common import durable as files
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, RELEASE, Frame
-from fedsrc.federation.guard import Guard
-from fedsrc.federation.live import play
-from fedsrc.federation.post import Letter, Node, Patience, Reply
+from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, RELEASE, Frame
+from fedsrc.federation.live.guard import Guard
+from fedsrc.federation.live.play import play
+from fedsrc.federation.live.transport import Letter, Node, Patience, Reply
 from fedsrc.protocol.certificate import Body
 from fedsrc.protocol.registration import Registration
 from fedsrc.site.ledger import Ledger

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from fedsrc import cli
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.common.signing import Key
-from fedsrc.federation.files import start
+from fedsrc.federation.airgap import start
 from fedsrc.protocol.certificate import signed
 from fedsrc.protocol.messages import Release, read_request
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT

@@ -90,7 +90,7 @@ def cites(path: str) -> bool:
 def modules() -> list[ModuleType]:
     """All but the app that is shipped to SuperNodes, which runs where Flower is."""
     names = [info.name for info in pkgutil.walk_packages(fedsrc.__path__, "fedsrc.")]
-    return [importlib.import_module(name) for name in names if ".flower_app" not in name]
+    return [importlib.import_module(name) for name in names if ".flower.app." not in name]
 
 
 def public_names() -> Iterator[tuple[str, object]]:

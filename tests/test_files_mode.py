@@ -16,7 +16,7 @@ import pytest
 
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.files import answer_file, collect, start
+from fedsrc.federation.airgap import answer_file, collect, start
 from fedsrc.federation.local import LocalCarrier, certify_table
 from fedsrc.protocol.certificate import signed
 from fedsrc.protocol.messages import Release, SignedRequest, read_request

@@ -22,7 +22,7 @@ import pytest
 
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.files import start
+from fedsrc.federation.airgap import start
 from fedsrc.protocol.certificate import check_certificate
 from fedsrc.protocol.messages import parse_release, parse_request, read_request
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT

@@ -28,20 +28,20 @@ import pytest
 from fedsrc.common.canonical import digest_bytes
 from fedsrc.common.signing import Key, load, public_hex
 from fedsrc.errors import FedsrcError
-from fedsrc.federation import flower_app
-from fedsrc.federation import guard as guard_words
-from fedsrc.federation.carrier import LiveCarrier
-from fedsrc.federation.flower import FlowerPost, Settings, _reply, serve
-from fedsrc.federation.flower_app.fedsrc_relay import wire
-from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, RELEASE, Frame, WireError
-from fedsrc.federation.guard import Guard
-from fedsrc.federation.live import check_live, finished
-from fedsrc.federation.log import one_line
-from fedsrc.federation.node_keys import name_of_private, name_of_public
-from fedsrc.federation.post import Letter, Patience, Reply
-from fedsrc.federation.processes import Child, Tls, check_encrypted, descendants, environment, left_behind
-from fedsrc.federation.site_socket import Door
-from fedsrc.federation.trial import make_trial
+from fedsrc.federation.flower import app
+from fedsrc.federation.flower.app.fedsrc_relay import wire
+from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, RELEASE, Frame, WireError
+from fedsrc.federation.flower.grid import FlowerPost, Settings, _reply, serve
+from fedsrc.federation.flower.node_keys import name_of_private, name_of_public
+from fedsrc.federation.flower.processes import Child, Tls, check_encrypted, descendants, environment, left_behind
+from fedsrc.federation.flower.trial_keys import make_trial
+from fedsrc.federation.live import guard as guard_words
+from fedsrc.federation.live.carrier import LiveCarrier
+from fedsrc.federation.live.guard import Guard
+from fedsrc.federation.live.log import one_line
+from fedsrc.federation.live.play import check_live, finished
+from fedsrc.federation.live.site_socket import Door
+from fedsrc.federation.live.transport import Letter, Patience, Reply
 from fedsrc.protocol.handshake import Challenge, Hello, parse_hello
 from fedsrc.protocol.messages import Release, Request, SignedRequest, parse_release
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
@@ -313,7 +313,7 @@ def test_only_keyed_registrations_are_served(tmp_path: Path) -> None:
 
 def test_what_runs_in_flower_at_a_site_is_a_relay() -> None:
     """Standard library, Flower and its own wire: nothing that could open records or a ledger."""
-    folder = Path(flower_app.__file__).parent / "fedsrc_relay"
+    folder = Path(app.__file__).parent / "fedsrc_relay"
     for name in ("__init__", "client_app", "wire"):
         for node in ast.walk(ast.parse((folder / f"{name}.py").read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -21,12 +21,12 @@ import httpx
 import pytest
 
 from fedsrc.errors import FedsrcError
-from fedsrc.federation import node_door
-from fedsrc.federation.flower import FlowerPost
-from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, REFUSED, RELEASE, Frame
-from fedsrc.federation.guard import CANNOT, Guard
-from fedsrc.federation.post import Patience, Reply
-from fedsrc.federation.processes import check_free, free_port
+from fedsrc.federation.flower import node_proxy as node_door
+from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, REFUSED, RELEASE, Frame
+from fedsrc.federation.flower.grid import FlowerPost
+from fedsrc.federation.flower.processes import check_free, free_port
+from fedsrc.federation.live.guard import CANNOT, Guard
+from fedsrc.federation.live.transport import Patience, Reply
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Request, SignedRequest
 from fedsrc.records.units import Records

@@ -26,8 +26,8 @@ from fedsrc.cli import cli
 from fedsrc.common.canonical import digest, file_digest
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.files import answer_file, collect, start
-from fedsrc.federation.live import check_live
+from fedsrc.federation.airgap import answer_file, collect, start
+from fedsrc.federation.live.play import check_live
 from fedsrc.federation.local import certify_table
 from fedsrc.federation.monitoring import monitor_table
 from fedsrc.monitor import MonitorChoices, brief, monitor_alarm, register_monitor, state, words

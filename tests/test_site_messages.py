@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from fedsrc.common.canonical import digest
-from fedsrc.federation.flower_app.fedsrc_relay import wire
-from fedsrc.federation.guard import Guard, answer_size
-from fedsrc.federation.site_socket import Door
+from fedsrc.federation.flower.app.fedsrc_relay import wire
+from fedsrc.federation.live.guard import Guard, answer_size
+from fedsrc.federation.live.site_socket import Door
 from fedsrc.maths.arrays import Floats
 from fedsrc.protocol.handshake import Challenge, Hello
 from fedsrc.protocol.mechanism import registered_mechanism

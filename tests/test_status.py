@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 from fedsrc.cli import cli
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, REFUSED, RELEASE, Frame
-from fedsrc.federation.guard import NOT_ALLOWED
-from fedsrc.federation.live import play
-from fedsrc.federation.log import open_log
-from fedsrc.federation.post import Reply
+from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, REFUSED, RELEASE, Frame
+from fedsrc.federation.live.guard import NOT_ALLOWED
+from fedsrc.federation.live.log import open_log
+from fedsrc.federation.live.play import play
+from fedsrc.federation.live.transport import Reply
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.transcript import Transcript
 from fedsrc.server.folder import LOG

@@ -23,7 +23,7 @@ import pytest
 from fedsrc.common.canonical import file_digest
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.files import answer_file, start
+from fedsrc.federation.airgap import answer_file, start
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Release
 from fedsrc.protocol.registration import Registration

@@ -36,10 +36,10 @@ from fedsrc.cli import cli
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.common.words import plain
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, REFUSED, RELEASE, Frame
-from fedsrc.federation.live import play
+from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, REFUSED, RELEASE, Frame
+from fedsrc.federation.live.log import open_log
+from fedsrc.federation.live.play import play
 from fedsrc.federation.local import certify_table
-from fedsrc.federation.log import open_log
 from fedsrc.federation.monitoring import monitor_table
 from fedsrc.monitor import MonitorChoices, brief, register_monitor
 from fedsrc.monitor import state as monitor_state

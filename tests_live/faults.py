@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from fedsrc.federation.processes import descendants
+from fedsrc.federation.flower.processes import descendants
 from tests.live_account import Account
 from tests_live.world import Started, World, check, gone, running, until
 

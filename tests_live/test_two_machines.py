@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from fedsrc.demo.live import Parties
-from fedsrc.federation.processes import Child, environment, program
-from fedsrc.federation.trial import make_trial
+from fedsrc.federation.flower.processes import Child, environment, program
+from fedsrc.federation.flower.trial_keys import make_trial
 from fedsrc.planning.register import Choices, register_grid
 from fedsrc.protocol.names import CERTIFICATE
 from fedsrc.server.verify import verify

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from fedsrc.demo.live import Parties, by_files, set_up
-from fedsrc.federation.flower import SETTINGS, VARIABLE
-from fedsrc.federation.processes import Child, environment, free_port, program
+from fedsrc.federation.flower.grid import SETTINGS, VARIABLE
+from fedsrc.federation.flower.processes import Child, environment, free_port, program
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.server.verify import verify
 

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 
 from fedsrc.common.signing import load
-from fedsrc.federation.files import answer_file, collect, start
-from fedsrc.federation.processes import Process, descendants, free_port
-from fedsrc.federation.trial import make_trial
+from fedsrc.federation.airgap import answer_file, collect, start
+from fedsrc.federation.flower.processes import Process, descendants, free_port
+from fedsrc.federation.flower.trial_keys import make_trial
 from fedsrc.planning.register import Choices, register_grid
 from fedsrc.protocol.messages import read_request
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT

@@ -40,9 +40,9 @@ from fedsrc.common import signing
 from fedsrc.common.durable import write_whole
 from fedsrc.common.words import count
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.files import Collected, answer_file, collect, start
+from fedsrc.federation.airgap import Collected, answer_file, collect, start
+from fedsrc.federation.flower.trial_keys import make_trial
 from fedsrc.federation.local import certify_table
-from fedsrc.federation.trial import make_trial
 from fedsrc.planning.forecast import forecasts, from_declared, from_development
 from fedsrc.planning.register import Choices, development_labels, development_part, register, register_grid
 from fedsrc.protocol.certificate import Body

@@ -15,16 +15,16 @@ from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import load
 from fedsrc.demo.live import Parties, by_files, play_live, set_up
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.flower import Settings
-from fedsrc.federation.live import check_live, finished
-from fedsrc.federation.log import open_log
-from fedsrc.federation.node_keys import name_of_private, name_of_public
-from fedsrc.federation.post import Patience
-from fedsrc.federation.processes import Tls, check_encrypted, program
-from fedsrc.federation.site_process import SitePlan, serve_site
-from fedsrc.federation.site_socket import socket_of
-from fedsrc.federation.superlink import Address, ServerPlan, supervise
-from fedsrc.federation.supernode import NodePlan
+from fedsrc.federation.flower.grid import Settings
+from fedsrc.federation.flower.node_keys import name_of_private, name_of_public
+from fedsrc.federation.flower.processes import Tls, check_encrypted, program
+from fedsrc.federation.flower.superlink import Address, ServerPlan, supervise
+from fedsrc.federation.flower.supernode import NodePlan
+from fedsrc.federation.live.log import open_log
+from fedsrc.federation.live.play import check_live, finished
+from fedsrc.federation.live.site_process import SitePlan, serve_site
+from fedsrc.federation.live.site_socket import socket_of
+from fedsrc.federation.live.transport import Patience
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.verify import verify

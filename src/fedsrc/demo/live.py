@@ -16,13 +16,13 @@ from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import load, public_hex
 from fedsrc.demo import SITES, one_of_each_pair, score_table
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.files import answer_file, collect, start
-from fedsrc.federation.flower import Settings
-from fedsrc.federation.node_keys import name_of_public
-from fedsrc.federation.processes import Child, Tls, environment, free_port, program
-from fedsrc.federation.site_socket import socket_of, too_long
-from fedsrc.federation.superlink import Address, ServerPlan, supervise
-from fedsrc.federation.trial import make_trial
+from fedsrc.federation.airgap import answer_file, collect, start
+from fedsrc.federation.flower.grid import Settings
+from fedsrc.federation.flower.node_keys import name_of_public
+from fedsrc.federation.flower.processes import Child, Tls, environment, free_port, program
+from fedsrc.federation.flower.superlink import Address, ServerPlan, supervise
+from fedsrc.federation.flower.trial_keys import make_trial
+from fedsrc.federation.live.site_socket import socket_of, too_long
 from fedsrc.planning.register import Choices, development_part, register
 from fedsrc.protocol.certificate import Body
 from fedsrc.protocol.messages import read_request

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.processes import Child, Tls, end, environment, free_port, left_behind, program
+from fedsrc.federation.flower.processes import Child, Tls, end, environment, free_port, left_behind, program
 
 Tell = Callable[[str], None]
 LOG = "supernode.log"

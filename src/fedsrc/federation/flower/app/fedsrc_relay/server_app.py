@@ -11,7 +11,7 @@ app = ServerApp()
 
 def main(grid: Any, _context: Any) -> None:
     """One Flower run: it continues the transcript where it stands."""
-    from fedsrc.federation.flower import serve
+    from fedsrc.federation.flower.grid import serve
 
     serve(grid)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.flower_app.fedsrc_relay.wire import MAX_QUESTION, QUESTIONS, Frame, WireError, receive, send
+from fedsrc.federation.flower.app.fedsrc_relay.wire import MAX_QUESTION, QUESTIONS, Frame, WireError, receive, send
 
 SECONDS = 10.0  # for a question to arrive whole, and for its answer to be taken
 CONNECTIONS = 16  # at once

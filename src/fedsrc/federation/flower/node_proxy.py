@@ -33,7 +33,7 @@ class Way(NamedTuple):
 
     def command(self) -> list[str]:
         """How the door is started."""
-        return [sys.executable, "-m", "fedsrc.federation.node_door", *map(str, self)]
+        return [sys.executable, "-m", "fedsrc.federation.flower.node_proxy", *map(str, self)]
 
 
 def make_app(client: Any) -> Any:

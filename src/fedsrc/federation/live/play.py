@@ -12,8 +12,8 @@ from pathlib import Path
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.carrier import LiveCarrier
-from fedsrc.federation.post import Clock, Patience, Post, RealClock, Tell
+from fedsrc.federation.live.carrier import LiveCarrier
+from fedsrc.federation.live.transport import Clock, Patience, Post, RealClock, Tell
 from fedsrc.protocol.certificate import Body, signed
 from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Monitor, Registration

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.flower_app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, Frame
+from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, Frame
 from fedsrc.protocol.handshake import Hello, parse_challenge
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Request, parse_request

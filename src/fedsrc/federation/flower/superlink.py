@@ -16,10 +16,10 @@ import tomli_w
 
 from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
-from fedsrc.federation import flower_app
-from fedsrc.federation.flower import VARIABLE, Settings
-from fedsrc.federation.node_door import Way
-from fedsrc.federation.processes import (
+from fedsrc.federation.flower import app as flower_app
+from fedsrc.federation.flower.grid import VARIABLE, Settings
+from fedsrc.federation.flower.node_proxy import Way
+from fedsrc.federation.flower.processes import (
     LOOPBACK,
     Child,
     Tls,

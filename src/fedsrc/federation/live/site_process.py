@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedsrc.common.signing import Key
-from fedsrc.federation.guard import Guard
-from fedsrc.federation.site_socket import Door
-from fedsrc.federation.supernode import NodeKeeper, NodePlan
+from fedsrc.federation.flower.supernode import NodeKeeper, NodePlan
+from fedsrc.federation.live.guard import Guard
+from fedsrc.federation.live.site_socket import Door
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.stream import Table
 from fedsrc.site.ledger import Ledger

@@ -12,8 +12,8 @@ from functools import partial
 
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.guard import SENTENCES
-from fedsrc.federation.post import Clock, Letter, Node, Patience, Post, RealClock, Reply, Tell
+from fedsrc.federation.live.guard import SENTENCES
+from fedsrc.federation.live.transport import Clock, Letter, Node, Patience, Post, RealClock, Reply, Tell
 from fedsrc.protocol.handshake import Challenge, Hello, parse_hello
 from fedsrc.protocol.messages import Answer, Request, SignedRequest, from_the_future, parse_release
 from fedsrc.protocol.registration import Registration

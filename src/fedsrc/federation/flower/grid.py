@@ -13,10 +13,10 @@ from typing import Any
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import load
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.flower_app.fedsrc_relay import wire
-from fedsrc.federation.live import play
-from fedsrc.federation.log import open_log
-from fedsrc.federation.post import Letter, Node, Patience, Reply
+from fedsrc.federation.flower.app.fedsrc_relay import wire
+from fedsrc.federation.live.log import open_log
+from fedsrc.federation.live.play import play
+from fedsrc.federation.live.transport import Letter, Node, Patience, Reply
 from fedsrc.protocol.handshake import node_key_name
 from fedsrc.protocol.names import REGISTRATION
 from fedsrc.protocol.registration import Registration

@@ -1,0 +1,1 @@
+"""Flower as the carrier: its processes, keys and addresses, and the app that runs inside it."""

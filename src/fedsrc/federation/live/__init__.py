@@ -1,0 +1,1 @@
+"""Live rounds between processes, whatever carries their letters."""
