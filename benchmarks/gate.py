@@ -24,7 +24,7 @@ from gate_common import TRUSTED, certified, process, renewed, service
 from tables import markdown, publish
 
 from fedsrc.common.canonical import digest_bytes
-from fedsrc.gate import Gate
+from fedsrc.gate.gate import Gate
 from fedsrc.protocol.names import CERTIFICATE
 
 AIM = 100_000  # decisions a second
@@ -199,8 +199,8 @@ FLOOR = """
 import sys
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
-import fedsrc.service.server as module
-from fedsrc.service.limits import Guard, Limits
+import fedsrc.gate.service.server as module
+from fedsrc.gate.service.limits import Guard, Limits
 
 app = FastAPI()
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from fedsrc.gate import Gate
-from fedsrc.service.limits import Limits
-from fedsrc.service.server import bind, server
+from fedsrc.gate.gate import Gate
+from fedsrc.gate.service.limits import Limits
+from fedsrc.gate.service.server import bind, server
 
 PATIENCE = 60.0
 

@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 from fedsrc import Gate
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
-from fedsrc.gate import ACCEPTED, BELOW, DAY, EARLY, EXPIRED, HALTED, REASONS, UNUSABLE, Decision
+from fedsrc.gate.gate import ACCEPTED, BELOW, DAY, EARLY, EXPIRED, HALTED, REASONS, UNUSABLE, Decision
 from fedsrc.protocol.names import CERTIFICATE
 from fedsrc.protocol.registration import Registration
 from tests.gate_certificates import CLAIM, KEY, TRUSTED, Terminal, body, certificate, original, renewed
@@ -345,7 +345,7 @@ def test_watching_survives_a_fault_of_its_own(file: Path, monkeypatch: pytest.Mo
         return renewed(60, threshold=0.9)
 
     with gate_of(file) as gate:
-        monkeypatch.setattr("fedsrc.gate.read_text", broken)
+        monkeypatch.setattr("fedsrc.gate.gate.read_text", broken)
         gate.watch(0.002)
         wait_until(lambda: gate.status().threshold == 0.9)
 

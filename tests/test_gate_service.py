@@ -35,11 +35,11 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from fedsrc.gate import ACCEPTED, BELOW, EXPIRED, HALTED, UNUSABLE, Gate
+from fedsrc.gate.gate import ACCEPTED, BELOW, EXPIRED, HALTED, UNUSABLE, Gate
+from fedsrc.gate.service import server as server_module
+from fedsrc.gate.service.limits import Bucket, Limits
+from fedsrc.gate.service.server import bind
 from fedsrc.protocol.names import CERTIFICATE
-from fedsrc.service import server as server_module
-from fedsrc.service.limits import Bucket, Limits
-from fedsrc.service.server import bind
 from tests.gate_certificates import TRUSTED, Terminal, body, original, renewed
 from tests.gate_server import Client, serving
 
@@ -392,7 +392,7 @@ def test_what_cannot_be_served_is_said(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = fedsrc(*base, "--port", str(taken.getsockname()[1]))
     assert (done.status, "cannot listen: Address already in use" in done.err) == (2, True)
-    monkeypatch.delitem(sys.modules, "fedsrc.service.server")
+    monkeypatch.delitem(sys.modules, "fedsrc.gate.service.server")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     done = fedsrc(*base)
     assert (done.status, "hint: pip install 'fedsrc[gate]'" in done.err) == (2, True)

@@ -18,8 +18,8 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableGenerator, RunnableLambda, RunnableParallel, RunnablePassthrough
 
 from fedsrc.errors import FedsrcError
-from fedsrc.gate import BELOW, UNUSABLE, Gate
-from fedsrc.integrations.langchain import gated
+from fedsrc.gate.gate import BELOW, UNUSABLE, Gate
+from fedsrc.gate.integrations.langchain import gated
 from tests.gate_certificates import TRUSTED, original
 
 GOOD, BAD = {"answer": "Paris", "score": 0.999}, {"answer": "Rome", "score": 0.001}

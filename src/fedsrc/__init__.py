@@ -8,7 +8,7 @@ from __future__ import annotations
 from fedsrc.common.signing import load_or_make
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import certify_table
-from fedsrc.gate import Decision, Gate
+from fedsrc.gate.gate import Decision, Gate
 from fedsrc.planning.forecast import Forecast, forecast
 from fedsrc.planning.register import Choices, development_part, register
 from fedsrc.protocol.messages import Release, Request

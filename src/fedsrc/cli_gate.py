@@ -14,7 +14,7 @@ import click
 from fedsrc.cli_common import FORMAT, named, say
 from fedsrc.cli_run import Command, emit, options
 from fedsrc.errors import FedsrcError
-from fedsrc.gate import Gate, Status
+from fedsrc.gate.gate import Gate, Status
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 NUMBERS = ("target_risk", "failure_probability")
@@ -64,8 +64,8 @@ def serve_command(
 ) -> None:
     """Serve decisions over HTTP; /openapi.json describes it. SIGTERM ends it, SIGUSR1 halts the gate."""
     try:
-        from fedsrc.service.limits import Limits
-        from fedsrc.service.server import bind, serve
+        from fedsrc.gate.service.limits import Limits
+        from fedsrc.gate.service.server import bind, serve
     except ImportError as error:
         raise FedsrcError(f"{error.name} is not installed", hint="pip install 'fedsrc[gate]'") from error
     gate = Gate(certificate, trusted=trust, claim=claim_of(claim))

@@ -12,9 +12,9 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedsrc.errors import FedsrcError
-from fedsrc.gate import Gate
-from fedsrc.service.app import service
-from fedsrc.service.limits import Limits
+from fedsrc.gate.gate import Gate
+from fedsrc.gate.service.app import service
+from fedsrc.gate.service.limits import Limits
 
 CONNECTIONS = 512
 HEADER_BYTES = 16_384

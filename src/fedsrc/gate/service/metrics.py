@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from fedsrc.gate import ACCEPTED, REASONS, Reason, Status
+from fedsrc.gate.gate import ACCEPTED, REASONS, Reason, Status
 
 REFUSED = (404, 405, 408, 413, 422, 429, 500)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -18,9 +18,17 @@ from typing import Literal, NamedTuple, Self, TypeVar, get_args
 
 from fedsrc.common.durable import read_text
 from fedsrc.errors import FedsrcError
+from fedsrc.gate.trust import (
+    Trusted,
+    check_claim,
+    check_renewal,
+    check_time,
+    expected_claim,
+    read_trusted,
+    trusted_keys,
+)
 from fedsrc.protocol.certificate import MAX_BYTES
 from fedsrc.protocol.names import CERTIFICATE
-from fedsrc.trust import Trusted, check_claim, check_renewal, check_time, expected_claim, read_trusted, trusted_keys
 
 T = TypeVar("T")
 Reason = Literal[

@@ -14,9 +14,9 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
-from fedsrc.gate import Gate, Reason
-from fedsrc.service.limits import Guard, Limits
-from fedsrc.service.metrics import CONTENT_TYPE, Metrics
+from fedsrc.gate.gate import Gate, Reason
+from fedsrc.gate.service.limits import Guard, Limits
+from fedsrc.gate.service.metrics import CONTENT_TYPE, Metrics
 
 MOST_SCORES = 1_000
 OUR_NAMES = ("body", "score", "scores")

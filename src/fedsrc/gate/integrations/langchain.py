@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedsrc.errors import FedsrcError
-from fedsrc.gate import Gate
+from fedsrc.gate.gate import Gate
 
 try:
     from langchain_core.runnables import Runnable, RunnableBranch, RunnableLambda

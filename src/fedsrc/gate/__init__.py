@@ -1,0 +1,1 @@
+"""A certificate in production."""
