@@ -29,8 +29,8 @@ from fedsrc.errors import FedsrcError
 from fedsrc.federation.airgap import answer_file, collect, start
 from fedsrc.federation.live.play import check_live
 from fedsrc.federation.local import certify_table
-from fedsrc.federation.monitoring import monitor_table
-from fedsrc.monitor import MonitorChoices, brief, monitor_alarm, register_monitor, state, words
+from fedsrc.monitor.monitor import MonitorChoices, brief, monitor_alarm, register_monitor, state, words
+from fedsrc.monitor.table import monitor_table
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import read_request
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT

@@ -40,9 +40,9 @@ from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, REFUSED, RELEA
 from fedsrc.federation.live.log import open_log
 from fedsrc.federation.live.play import play
 from fedsrc.federation.local import certify_table
-from fedsrc.federation.monitoring import monitor_table
-from fedsrc.monitor import MonitorChoices, brief, register_monitor
-from fedsrc.monitor import state as monitor_state
+from fedsrc.monitor.monitor import MonitorChoices, brief, register_monitor
+from fedsrc.monitor.monitor import state as monitor_state
+from fedsrc.monitor.table import monitor_table
 from fedsrc.planning.forecast import Forecast
 from fedsrc.protocol.mechanism import noise_words, registered_mechanism
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT

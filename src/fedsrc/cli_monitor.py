@@ -15,8 +15,8 @@ from fedsrc.common import signing
 from fedsrc.common.canonical import file_digest
 from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.monitoring import monitor_table
-from fedsrc.monitor import MonitorChoices, register_monitor, state, state_of
+from fedsrc.monitor.monitor import MonitorChoices, register_monitor, state, state_of
+from fedsrc.monitor.table import monitor_table
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION
 from fedsrc.protocol.registration import Monitor, Registration
 

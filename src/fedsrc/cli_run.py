@@ -13,7 +13,7 @@ import click
 
 from fedsrc.cli_common import FilePath, command
 from fedsrc.common.canonical import canonical_bytes
-from fedsrc.monitor import MonitorState, state_of, words
+from fedsrc.monitor.monitor import MonitorState, state_of, words
 from fedsrc.planning.forecast import Forecast, after_abstention
 from fedsrc.protocol.certificate import Body
 from fedsrc.protocol.names import REGISTRATION

@@ -14,8 +14,8 @@ import numpy as np
 
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.common.durable import read_text
-from fedsrc.monitor import Word, brief
-from fedsrc.monitor import state as monitor_state
+from fedsrc.monitor.monitor import Word, brief
+from fedsrc.monitor.monitor import state as monitor_state
 from fedsrc.planning.forecast import Forecast, after_abstention
 from fedsrc.protocol.certificate import MAX_BYTES, check_certificate, parse_certificate
 from fedsrc.protocol.mechanism import noise_words

@@ -1,0 +1,1 @@
+"""An alarm on a certificate that is deployed."""
