@@ -48,10 +48,11 @@ from fedsrc.protocol.mechanism import noise_words, registered_mechanism
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Betting, Registration
 from fedsrc.protocol.transcript import Announced, Chain, Closed, Entry, Opened
-from fedsrc.report import charts, live, rows
+from fedsrc.report import charts, rows
+from fedsrc.report import live_page as live
 from fedsrc.report.card import card_text, view_text
 from fedsrc.report.html import fragment, page, policy
-from fedsrc.report.live import Server, Watch, is_loopback, names_us, serving
+from fedsrc.report.live_page import Server, Watch, is_loopback, names_us, serving
 from fedsrc.report.markdown import card_markdown
 from fedsrc.report.view import FORMAT, View, Watched, build_view, estimate, view_json, view_run
 from fedsrc.server.folder import LOG, read_run

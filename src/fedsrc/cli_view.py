@@ -91,7 +91,7 @@ FORMS: dict[str, Callable[[View], str]] = {
 
 def serve(folder: Path, host: str, port: int, monitor: Path | None = None) -> None:
     """Serve the live page until interrupted."""
-    from fedsrc.report.live import serving
+    from fedsrc.report.live_page import serving
 
     with serving(folder, host, port, monitor=monitor, version=fedsrc.__version__) as server:
         if not server.loopback:
