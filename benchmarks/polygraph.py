@@ -29,13 +29,13 @@ from tables import markdown, publish
 from fedsrc.data.answers import Answer, read_answers
 from fedsrc.maths.arrays import Floats
 from fedsrc.scores.catalogue import Settings
-from fedsrc.scores.confidence import mean_entropy
-from fedsrc.scores.embedding import Embedded, load_embedder
-from fedsrc.scores.model import Prompted, Sample, TokenScores, Wanted
+from fedsrc.scores.methods.confidence import mean_entropy
+from fedsrc.scores.methods.semantic_entropy import clusters, discrete_semantic_entropy, semantic_entropy
+from fedsrc.scores.models.embedding import Embedded, load_embedder
+from fedsrc.scores.models.model import Prompted, Sample, TokenScores, Wanted
 from fedsrc.scores.prompts import prompt
-from fedsrc.scores.replay import Recording
-from fedsrc.scores.samples import SampleRecording
-from fedsrc.scores.semantic_entropy import clusters, discrete_semantic_entropy, semantic_entropy
+from fedsrc.scores.recordings.replay import Recording
+from fedsrc.scores.recordings.samples import SampleRecording
 
 COUNT = 5
 Bools = NDArray[np.bool_]

@@ -31,22 +31,22 @@ import polars as pl
 
 from fedsrc.common.canonical import digest_bytes
 from fedsrc.data.answers import Answer
+from fedsrc.data.embedded import TASKS, Task
 from fedsrc.data.halueval import read_halueval
 from fedsrc.data.ragtruth import read_ragtruth
-from fedsrc.demo import TASKS, Task
 from fedsrc.demo.make_tables import PAIRS, PLACES
 from fedsrc.maths.arrays import Floats
 from fedsrc.scores.catalogue import BASIC, JUDGED, SAMPLED, SCORES, Settings
-from fedsrc.scores.development import folds_of, labels_of
-from fedsrc.scores.embedding import Embeds, load_embedder
-from fedsrc.scores.fit import Fitted, fitted_franq, fitted_mechanistic
-from fedsrc.scores.frozen import load
-from fedsrc.scores.judge import GREEDY
-from fedsrc.scores.replay import Recording
-from fedsrc.scores.samples import SampleRecording
+from fedsrc.scores.fitted.development import folds_of, labels_of
+from fedsrc.scores.fitted.fit import Fitted, fitted_franq, fitted_mechanistic
+from fedsrc.scores.fitted.frozen import load
+from fedsrc.scores.fitted.supervised import Model, columns_with
+from fedsrc.scores.methods.judge import GREEDY
+from fedsrc.scores.models.embedding import Embeds, load_embedder
+from fedsrc.scores.recordings.replay import Recording
+from fedsrc.scores.recordings.samples import SampleRecording
+from fedsrc.scores.recordings.signal_recording import SignalRecording
 from fedsrc.scores.scoring import Means, score_answers
-from fedsrc.scores.signal_recording import SignalRecording
-from fedsrc.scores.supervised import Model, columns_with
 
 UNSEEN = ("calibration", "evaluation")
 DEVELOPMENT_PAIRS, ALL_PAIRS = 200, 600

@@ -19,7 +19,7 @@ from scores import Area, Rows, areas
 from tables import RESULTS, markdown, publish
 
 from fedsrc.common.canonical import file_digest
-from fedsrc.demo import TASKS
+from fedsrc.data.embedded import TASKS
 from fedsrc.scores.choose import Choice, choose
 
 GENERATORS = {

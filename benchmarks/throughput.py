@@ -25,9 +25,9 @@ from fedsrc.data.answers import Answer
 from fedsrc.data.halueval import Task, read_halueval
 from fedsrc.data.ragtruth import read_ragtruth
 from fedsrc.maths.arrays import Floats
-from fedsrc.scores.model import Prompted, TokenScores
+from fedsrc.scores.models.model import Prompted, TokenScores
+from fedsrc.scores.models.transformers_model import BATCH_TOKENS, TransformersModel, load_gguf
 from fedsrc.scores.prompts import prompt
-from fedsrc.scores.transformers_model import BATCH_TOKENS, TransformersModel, load_gguf
 
 T = TypeVar("T")
 PAGE = RESULTS / "throughput.md"

@@ -38,7 +38,7 @@ from fedsrc.audit.cell import DEAL, SPLIT, Cell, Parts, binormal, build, split
 from fedsrc.audit.study import Binormal, Boundary, Demo, Population, Printed, Setting, Study, Table
 from fedsrc.audit.summary import cells
 from fedsrc.comparators import METHODS, NATIVE
-from fedsrc.demo import TASKS, score_table
+from fedsrc.data.embedded import TASKS, score_table
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.transfer import eta
 from fedsrc.protocol.registration import Registration

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsrc.maths.arrays import Floats
-from fedsrc.scores.conu import conu, sconu
-from fedsrc.scores.self_consistency import self_consistency
+from fedsrc.scores.methods.conu import conu, sconu
+from fedsrc.scores.methods.self_consistency import self_consistency
 
 
 def test_conu_by_hand() -> None:

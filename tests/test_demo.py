@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedsrc.data.embedded import SCORED, TASKS, Scored, Task, score_table
 from fedsrc.data.halueval import read_halueval
-from fedsrc.demo import SCORED, SITES, TASKS, Scored, Task, one_of_each_pair, score_table
+from fedsrc.demo.table import SITES, one_of_each_pair
 from fedsrc.scores.catalogue import BASIC, JUDGED, SAMPLED, Settings
-from fedsrc.scores.lexical import lexical_support
+from fedsrc.scores.methods.lexical import lexical_support
 from fedsrc.scores.scoring import score_answers
 
 ROWS = {"qa": 20_000, "dialogue": 20_000, "summarization": 4_000}

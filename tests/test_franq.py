@@ -22,13 +22,14 @@ from sklearn.isotonic import IsotonicRegression
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
-from fedsrc.scores.confidence import mean_probability
-from fedsrc.scores.development import auc, labels_of
-from fedsrc.scores.fit import fitted_franq
-from fedsrc.scores.franq import Franq, Judged, fit_franq, numbers, truths
-from fedsrc.scores.frozen import SCORE, load
-from fedsrc.scores.isotonic import Isotonic, fit_isotonic
-from fedsrc.scores.judge import (
+from fedsrc.scores.fitted.development import auc, labels_of
+from fedsrc.scores.fitted.fit import fitted_franq
+from fedsrc.scores.fitted.franq import Franq, Judged, fit_franq, numbers, truths
+from fedsrc.scores.fitted.frozen import SCORE, load
+from fedsrc.scores.fitted.isotonic import Isotonic, fit_isotonic
+from fedsrc.scores.fitted.supervised import both_sides, columns_with
+from fedsrc.scores.methods.confidence import mean_probability
+from fedsrc.scores.methods.judge import (
     ASKED,
     CHOICES,
     Verdict,
@@ -38,9 +39,8 @@ from fedsrc.scores.judge import (
     stated_confidence,
     verdict_pairs,
 )
-from fedsrc.scores.lift import window_lift
-from fedsrc.scores.model import Sample, TokenScores
-from fedsrc.scores.supervised import both_sides, columns_with
+from fedsrc.scores.methods.lift import window_lift
+from fedsrc.scores.models.model import Sample, TokenScores
 from tests.test_supervised import SHA, Arithmetic, development
 
 rows = st.lists(

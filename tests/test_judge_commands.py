@@ -26,8 +26,8 @@ from fedsrc.common.canonical import digest
 from fedsrc.data.answers import Answer, write_answers
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.catalogue import Settings
-from fedsrc.scores.judge import CHOICES, GREEDY, RULES
-from fedsrc.scores.model import Sample, Sampling, TokenScores, Wanted
+from fedsrc.scores.methods.judge import CHOICES, GREEDY, RULES
+from fedsrc.scores.models.model import Sample, Sampling, TokenScores, Wanted
 from fedsrc.scores.scoring import score_answers
 from tests.test_mechanistic import planted, recorded
 from tests.test_scoring import Words, answers

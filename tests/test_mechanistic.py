@@ -22,12 +22,12 @@ from hypothesis.extra.numpy import arrays
 
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
-from fedsrc.scores import mechanistic
-from fedsrc.scores.development import auc, folds_of, labels_of
-from fedsrc.scores.fit import Fitted, fitted_mechanistic
-from fedsrc.scores.frozen import SCORE, load
-from fedsrc.scores.logistic import Logistic
-from fedsrc.scores.mechanistic import (
+from fedsrc.scores.fitted import mechanistic
+from fedsrc.scores.fitted.development import auc, folds_of, labels_of
+from fedsrc.scores.fitted.fit import Fitted, fitted_mechanistic
+from fedsrc.scores.fitted.frozen import SCORE, load
+from fedsrc.scores.fitted.logistic import Logistic
+from fedsrc.scores.fitted.mechanistic import (
     Mechanistic,
     Signals,
     areas,
@@ -37,9 +37,9 @@ from fedsrc.scores.mechanistic import (
     divergence,
     fit_mechanistic,
 )
-from fedsrc.scores.replay import pair_key
-from fedsrc.scores.signal_recording import SignalRecording, beside
-from fedsrc.scores.supervised import pairs_of, score_with
+from fedsrc.scores.fitted.supervised import pairs_of, score_with
+from fedsrc.scores.recordings.replay import pair_key
+from fedsrc.scores.recordings.signal_recording import SignalRecording, beside
 from tests.test_supervised import SHA, Arithmetic, development
 
 LAYERS, HEADS = 3, 4

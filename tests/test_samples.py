@@ -26,12 +26,12 @@ from fedsrc.data.answers import Answer, write_answers
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.scores.catalogue import BASIC, SAMPLED, SCORES, Settings
-from fedsrc.scores.drawing import chances, cut, pick, request_seed
-from fedsrc.scores.embedding import Embedded
-from fedsrc.scores.entailment import Entailed, Pair, label_columns
-from fedsrc.scores.lexical import words
-from fedsrc.scores.model import Prompted, Sample, Sampling, TokenScores, Wanted
-from fedsrc.scores.samples import SampleRecording
+from fedsrc.scores.methods.lexical import words
+from fedsrc.scores.models.drawing import chances, cut, pick, request_seed
+from fedsrc.scores.models.embedding import Embedded
+from fedsrc.scores.models.entailment import Entailed, Pair, label_columns
+from fedsrc.scores.models.model import Prompted, Sample, Sampling, TokenScores, Wanted
+from fedsrc.scores.recordings.samples import SampleRecording
 from fedsrc.scores.scoring import Means, score_answers
 
 FACTS = ("the tower is old", "the river is long and cold", "a bridge was built in spring")

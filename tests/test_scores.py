@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.confidence import mean_entropy, mean_probability
-from fedsrc.scores.controls import familiarity, is_refusal, novel_words, shortness
-from fedsrc.scores.lift import mean_lift, token_lift, window_lift
-from fedsrc.scores.model import Prompted, TokenScores
+from fedsrc.scores.methods.confidence import mean_entropy, mean_probability
+from fedsrc.scores.methods.controls import familiarity, is_refusal, novel_words, shortness
+from fedsrc.scores.methods.lift import mean_lift, token_lift, window_lift
+from fedsrc.scores.models.model import Prompted, TokenScores
+from fedsrc.scores.models.torch_tools import batches
 from fedsrc.scores.prompts import controlled, prompt
-from fedsrc.scores.replay import Recording
-from fedsrc.scores.transformers_model import batches
+from fedsrc.scores.recordings.replay import Recording
 
 logprobs = st.lists(st.floats(-30, 0), min_size=1, max_size=60)
 

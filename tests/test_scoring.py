@@ -27,10 +27,10 @@ from fedsrc.errors import FedsrcError
 from fedsrc.records.table import read_records
 from fedsrc.scores import scoring
 from fedsrc.scores.catalogue import BASIC, Settings
-from fedsrc.scores.controls import is_refusal
-from fedsrc.scores.model import Prompted, TokenScores
+from fedsrc.scores.methods.controls import is_refusal
+from fedsrc.scores.models.model import Prompted, TokenScores
 from fedsrc.scores.prompts import controlled
-from fedsrc.scores.replay import Recording
+from fedsrc.scores.recordings.replay import Recording
 from fedsrc.scores.scoring import score_answers
 
 FACTS = ("the tower is old", "the river is long and cold", "a bridge was built in spring", "the town has two markets")

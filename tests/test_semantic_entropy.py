@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.model import Sample
-from fedsrc.scores.semantic_entropy import clusters, discrete_semantic_entropy, semantic_entropy, sureness
+from fedsrc.scores.methods.semantic_entropy import clusters, discrete_semantic_entropy, semantic_entropy, sureness
+from fedsrc.scores.models.model import Sample
 
 
 def sample(text: str, *logprobs: float) -> Sample:

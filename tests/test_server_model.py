@@ -27,11 +27,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsrc.errors import FedsrcError
-from fedsrc.scores import server_client
-from fedsrc.scores.lift import mean_lift
-from fedsrc.scores.model import Prompted, Sampling, TokenScores, Wanted
-from fedsrc.scores.server_model import ServerModel, connect, top_entropy
-from fedsrc.scores.token_text import spans_of_tokens
+from fedsrc.scores.methods.lift import mean_lift
+from fedsrc.scores.models import server_client
+from fedsrc.scores.models.model import Prompted, Sampling, TokenScores, Wanted
+from fedsrc.scores.models.server_model import ServerModel, connect, top_entropy
+from fedsrc.scores.models.token_text import spans_of_tokens
 
 KEY = "sk-secret-1234"
 MERGES = [b": T", b"day", b"the", b", s"]

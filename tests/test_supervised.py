@@ -27,18 +27,19 @@ from fedsrc.common.canonical import digest_bytes
 from fedsrc.data.answers import Answer, write_answers
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats, Ints
-from fedsrc.scores.combine import Combination, fit_combination
-from fedsrc.scores.development import FOLDS, auc, cross_validated, folds_of, labels_of, marked_places
-from fedsrc.scores.features import NAMES
-from fedsrc.scores.finetune import Detector
-from fedsrc.scores.fit import fitted_combination, fitted_probe
-from fedsrc.scores.frozen import ADAPTER, SCORE, Frozen, evidence_print, load, save, source_print
-from fedsrc.scores.logistic import Logistic, fit_logistic
-from fedsrc.scores.model import HiddenModel, Prompted, SamplingModel, TokenScores
-from fedsrc.scores.probe import Probe, fit_probe, token_labels, worst_stretch
-from fedsrc.scores.replay import Recording
-from fedsrc.scores.supervised import score_with
-from fedsrc.scores.transformers_model import Response, Texts, TransformersModel
+from fedsrc.scores.fitted.combine import Combination, fit_combination
+from fedsrc.scores.fitted.development import FOLDS, auc, cross_validated, folds_of, labels_of, marked_places
+from fedsrc.scores.fitted.features import NAMES
+from fedsrc.scores.fitted.finetune import Detector
+from fedsrc.scores.fitted.fit import fitted_combination, fitted_probe
+from fedsrc.scores.fitted.frozen import ADAPTER, SCORE, Frozen, evidence_print, load, save, source_print
+from fedsrc.scores.fitted.logistic import Logistic, fit_logistic
+from fedsrc.scores.fitted.probe import Probe, fit_probe, token_labels, worst_stretch
+from fedsrc.scores.fitted.supervised import score_with
+from fedsrc.scores.models.model import HiddenModel, Prompted, SamplingModel, TokenScores
+from fedsrc.scores.models.torch_tools import Response, Texts
+from fedsrc.scores.models.transformers_model import TransformersModel
+from fedsrc.scores.recordings.replay import Recording
 
 SHA = "0" * 64
 

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedsrc import Choices, certify_table, demo, development_part, read_records, register
+from fedsrc import Choices, certify_table, development_part, read_records, register
 from fedsrc.common.signing import Key
+from fedsrc.demo import table as demo
 from tests.helpers import registration, table
 
 KEY = Key.from_private_bytes(b"b" * 32)

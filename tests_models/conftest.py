@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsrc.scores.transformers_model import TransformersModel, load_gguf
+from fedsrc.scores.models.transformers_model import TransformersModel, load_gguf
 
 
 @pytest.fixture(scope="session")

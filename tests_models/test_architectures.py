@@ -15,8 +15,8 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.model import Prompted
-from fedsrc.scores.transformers_model import TransformersModel, _ready
+from fedsrc.scores.models.model import Prompted
+from fedsrc.scores.models.transformers_model import TransformersModel, _ready
 
 SIZES: dict[str, Any] = {
     "vocab_size": 300, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.lift import mean_lift
-from fedsrc.scores.llama_cpp_model import LlamaCppModel, load_llama_cpp
-from fedsrc.scores.model import Prompted, Sampling, Wanted
-from fedsrc.scores.transformers_model import TransformersModel
+from fedsrc.scores.methods.lift import mean_lift
+from fedsrc.scores.models.llama_cpp_model import LlamaCppModel, load_llama_cpp
+from fedsrc.scores.models.model import Prompted, Sampling, Wanted
+from fedsrc.scores.models.transformers_model import TransformersModel
 
 EVIDENCE = "Context:\nThe Eiffel Tower in Paris is 330 metres tall and was finished in 1889.\n\n"
 QUESTION = "Question: How tall is the Eiffel Tower?\nAnswer: "

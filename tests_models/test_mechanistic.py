@@ -25,13 +25,13 @@ from test_supervised import answers
 
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.fit import fitted_mechanistic
-from fedsrc.scores.judge import CHOICES, GREEDY, Verdict, confidence, question_in_words, verdict_pairs
-from fedsrc.scores.mechanistic import Signals
-from fedsrc.scores.mechanistic_signals import signals
-from fedsrc.scores.model import Prompted
-from fedsrc.scores.signal_recording import SignalRecording
-from fedsrc.scores.transformers_model import TransformersModel
+from fedsrc.scores.fitted.fit import fitted_mechanistic
+from fedsrc.scores.fitted.mechanistic import Signals
+from fedsrc.scores.methods.judge import CHOICES, GREEDY, Verdict, confidence, question_in_words, verdict_pairs
+from fedsrc.scores.methods.mechanistic_signals import signals
+from fedsrc.scores.models.model import Prompted
+from fedsrc.scores.models.transformers_model import TransformersModel
+from fedsrc.scores.recordings.signal_recording import SignalRecording
 
 TOLERANCE = 1e-4
 EVIDENCE = "Context:\nThe Eiffel Tower in Paris is 330 metres tall and was finished in 1889.\n\n"

@@ -18,10 +18,10 @@ from click.testing import CliRunner
 from fedsrc import cli_score
 from fedsrc.data.answers import Answer, write_answers
 from fedsrc.errors import FedsrcError
-from fedsrc.scores import transformers_sampling
-from fedsrc.scores.drawing import pick
-from fedsrc.scores.model import Prompted, Sampling, Wanted
-from fedsrc.scores.transformers_model import TransformersModel
+from fedsrc.scores.models import transformers_sampling
+from fedsrc.scores.models.drawing import pick
+from fedsrc.scores.models.model import Prompted, Sampling, Wanted
+from fedsrc.scores.models.transformers_model import TransformersModel
 
 TOLERANCE = 2e-4
 TOWER = "Context:\nThe tower is 330 metres tall.\n\nQuestion: How tall is it?\nAnswer: "

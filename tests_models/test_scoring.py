@@ -16,13 +16,13 @@ from click.testing import CliRunner
 
 from fedsrc import cli_score
 from fedsrc.data.answers import Answer, write_answers
+from fedsrc.data.embedded import TASKS, Task, score_table
 from fedsrc.data.halueval import read_halueval
-from fedsrc.demo import TASKS, Task, score_table
 from fedsrc.demo.make_tables import compact
 from fedsrc.scores.catalogue import BASIC, Settings
+from fedsrc.scores.models.transformers_model import TransformersModel
 from fedsrc.scores.prompts import controlled
 from fedsrc.scores.scoring import score_answers
-from fedsrc.scores.transformers_model import TransformersModel
 
 FACTS = {
     "tower": "The Eiffel Tower in Paris is 330 metres tall and was finished in 1889.",

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.lift import mean_lift, window_lift
-from fedsrc.scores.model import Prompted
-from fedsrc.scores.server_model import connect
-from fedsrc.scores.transformers_model import TransformersModel
+from fedsrc.scores.methods.lift import mean_lift, window_lift
+from fedsrc.scores.models.model import Prompted
+from fedsrc.scores.models.server_model import connect
+from fedsrc.scores.models.transformers_model import TransformersModel
 
 TOLERANCE = 2e-4
 EVIDENCE = "Context:\nThe Eiffel Tower in Paris is 330 metres tall and was finished in 1889.\n\n"

@@ -18,14 +18,14 @@ import pytest
 
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
-from fedsrc.scores import finetune
-from fedsrc.scores.backends import open_model
-from fedsrc.scores.finetune import Detector, Labelled, Training, adapted, fine_tune
-from fedsrc.scores.fit import Fitted, fitted_detector, fitted_probe
-from fedsrc.scores.frozen import ADAPTER, load
-from fedsrc.scores.model import HiddenModel, Prompted, SamplingModel
-from fedsrc.scores.supervised import pairs_of, probe_scores, score_with
-from fedsrc.scores.transformers_model import TransformersModel
+from fedsrc.scores.fitted import finetune
+from fedsrc.scores.fitted.finetune import Detector, Labelled, Training, adapted, fine_tune
+from fedsrc.scores.fitted.fit import Fitted, fitted_detector, fitted_probe
+from fedsrc.scores.fitted.frozen import ADAPTER, load
+from fedsrc.scores.fitted.supervised import pairs_of, probe_scores, score_with
+from fedsrc.scores.models.backends import open_model
+from fedsrc.scores.models.model import HiddenModel, Prompted, SamplingModel
+from fedsrc.scores.models.transformers_model import TransformersModel
 
 TOLERANCE = 2e-4
 FACTS = [

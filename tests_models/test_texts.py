@@ -18,8 +18,8 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.embedding import Embedded, load_embedder
-from fedsrc.scores.entailment import Entailed, Pair, load_entailment
+from fedsrc.scores.models.embedding import Embedded, load_embedder
+from fedsrc.scores.models.entailment import Entailed, Pair, load_entailment
 
 TOLERANCE = 1e-5
 TEXTS = ["the tower is tall", "a river", "", "the old tower is tall and the river is long and cold and old", "cold"]

@@ -22,7 +22,6 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import fedsrc
-from fedsrc import demo as demo_data
 from fedsrc.cli_answers import answers_command
 from fedsrc.cli_audit import audit_command
 from fedsrc.cli_choose import choose_command
@@ -39,6 +38,7 @@ from fedsrc.cli_view import view_command
 from fedsrc.common import signing
 from fedsrc.common.durable import write_whole
 from fedsrc.common.words import count
+from fedsrc.demo import table as demo_data
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.airgap import Collected, answer_file, collect, start
 from fedsrc.federation.flower.trial_keys import make_trial

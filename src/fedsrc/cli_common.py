@@ -12,7 +12,7 @@ from typing import TextIO
 
 import click
 
-from fedsrc.scores.backends import DTYPES
+from fedsrc.scores.models.backends import DTYPES
 
 FilePath = click.Path(path_type=Path, dir_okay=False)
 FolderPath = click.Path(path_type=Path, file_okay=False)

@@ -12,10 +12,9 @@ from fedsrc.cli_common import BATCH_TOKENS, DEVICE, DTYPE, FORMAT, MODEL_CHOICES
 from fedsrc.common.canonical import file_digest
 from fedsrc.data.answers import Answer, read_answers
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.backends import open_model
-from fedsrc.scores.combine import PENALTY as COMBINATION_PENALTY
-from fedsrc.scores.finetune import Training
-from fedsrc.scores.fit import (
+from fedsrc.scores.fitted.combine import PENALTY as COMBINATION_PENALTY
+from fedsrc.scores.fitted.finetune import Training
+from fedsrc.scores.fitted.fit import (
     Fitted,
     fitted_combination,
     fitted_detector,
@@ -23,15 +22,16 @@ from fedsrc.scores.fit import (
     fitted_mechanistic,
     fitted_probe,
 )
-from fedsrc.scores.franq import DEFAULT as FRANQ_SUPPORT
-from fedsrc.scores.franq import SUPPORT
-from fedsrc.scores.frozen import Frozen, refuse_existing
-from fedsrc.scores.model import LanguageModel
-from fedsrc.scores.probe import PENALTY as PROBE_PENALTY
-from fedsrc.scores.probe import WIDTH
-from fedsrc.scores.replay import Recording
-from fedsrc.scores.signal_recording import SignalRecording, beside
-from fedsrc.scores.transformers_model import TransformersModel
+from fedsrc.scores.fitted.franq import DEFAULT as FRANQ_SUPPORT
+from fedsrc.scores.fitted.franq import SUPPORT
+from fedsrc.scores.fitted.frozen import Frozen, refuse_existing
+from fedsrc.scores.fitted.probe import PENALTY as PROBE_PENALTY
+from fedsrc.scores.fitted.probe import WIDTH
+from fedsrc.scores.models.backends import open_model
+from fedsrc.scores.models.model import LanguageModel
+from fedsrc.scores.models.transformers_model import TransformersModel
+from fedsrc.scores.recordings.replay import Recording
+from fedsrc.scores.recordings.signal_recording import SignalRecording, beside
 
 CALLED = {
     "combination": "a combination",

@@ -26,22 +26,22 @@ from fedsrc.common.canonical import digest, file_digest
 from fedsrc.common.durable import write_whole
 from fedsrc.data.answers import Answer, read_answers
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.backends import BACKENDS, open_embedding, open_entailment, open_llama_cpp, open_model
 from fedsrc.scores.catalogue import JUDGED, SCORES, Count, Settings
-from fedsrc.scores.embedding import DEFAULT as EMBEDDING
-from fedsrc.scores.embedding import Embeds
-from fedsrc.scores.entailment import Entails
-from fedsrc.scores.frozen import Frozen
-from fedsrc.scores.frozen import load as load_frozen
-from fedsrc.scores.judge import GREEDY, RULES, parsed, question_in_words
-from fedsrc.scores.model import LanguageModel, Sampling, SamplingModel
-from fedsrc.scores.replay import Recording
-from fedsrc.scores.samples import SampleRecording
+from fedsrc.scores.fitted.frozen import Frozen
+from fedsrc.scores.fitted.frozen import load as load_frozen
+from fedsrc.scores.methods.judge import GREEDY, RULES, parsed, question_in_words
+from fedsrc.scores.models.backends import BACKENDS, open_embedding, open_entailment, open_llama_cpp, open_model
+from fedsrc.scores.models.embedding import DEFAULT as EMBEDDING
+from fedsrc.scores.models.embedding import Embeds
+from fedsrc.scores.models.entailment import Entails
+from fedsrc.scores.models.model import LanguageModel, Sampling, SamplingModel
+from fedsrc.scores.models.server_model import connect
+from fedsrc.scores.models.transformers_model import TransformersModel
+from fedsrc.scores.recordings.replay import Recording
+from fedsrc.scores.recordings.samples import SampleRecording
+from fedsrc.scores.recordings.signal_recording import SignalRecording, beside
 from fedsrc.scores.scoring import Means, compares_by, needs, needs_model, score_answers
-from fedsrc.scores.server_model import connect
-from fedsrc.scores.signal_recording import SignalRecording, beside
 from fedsrc.scores.table import RESERVED, losses_of, records_table, refusals_file, write_table
-from fedsrc.scores.transformers_model import TransformersModel
 
 CONTROLS = ["removed", "neutral", "shuffled", "irrelevant"]
 ABOUT_SCORE = "A score's name, or a fitted score's folder; repeatable, the first becomes the table's score."

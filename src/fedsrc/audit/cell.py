@@ -17,7 +17,7 @@ from scipy.special import ndtr, ndtri
 from fedsrc.audit import boundary, partition
 from fedsrc.audit.shift import drifted, moved_weights, relabelled
 from fedsrc.audit.study import Binormal, Boundary, Demo, Population, Printed, Setting, Table
-from fedsrc.demo import SCORED, TASKS, score_table
+from fedsrc.data.embedded import SCORED, TASKS, score_table
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.rank import chance_above

@@ -16,12 +16,12 @@ import polars as pl
 
 from fedsrc.common.durable import write_whole
 from fedsrc.data.answers import Answer
+from fedsrc.data.embedded import TASKS, file_name
 from fedsrc.data.halueval import read_halueval
-from fedsrc.demo import TASKS, file_name
-from fedsrc.scores.backends import open_model
 from fedsrc.scores.catalogue import BASIC, Settings
-from fedsrc.scores.model import LanguageModel
-from fedsrc.scores.replay import Recording
+from fedsrc.scores.models.backends import open_model
+from fedsrc.scores.models.model import LanguageModel
+from fedsrc.scores.recordings.replay import Recording
 from fedsrc.scores.scoring import score_answers
 
 PLACES = 3

@@ -15,19 +15,25 @@ from typing import Any, Literal
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
-from fedsrc.scores.confidence import mean_entropy, mean_probability
-from fedsrc.scores.controls import familiarity, shortness
-from fedsrc.scores.conu import SIMILAR, conu, sconu
-from fedsrc.scores.embedding import Embedded
-from fedsrc.scores.entailment import Entailed, Pair
-from fedsrc.scores.judge import Verdict, confidence, stated_confidence
-from fedsrc.scores.lexical import lexical_support
-from fedsrc.scores.lift import B_DEFAULT, WINDOW, mean_lift, window_lift
-from fedsrc.scores.model import Sample, TokenScores
+from fedsrc.scores.methods.confidence import mean_entropy, mean_probability
+from fedsrc.scores.methods.controls import familiarity, shortness
+from fedsrc.scores.methods.conu import SIMILAR, conu, sconu
+from fedsrc.scores.methods.judge import Verdict, confidence, stated_confidence
+from fedsrc.scores.methods.lexical import lexical_support
+from fedsrc.scores.methods.lift import B_DEFAULT, WINDOW, mean_lift, window_lift
+from fedsrc.scores.methods.self_consistency import self_consistency
+from fedsrc.scores.methods.selfcheck import (
+    selfcheck_embedding,
+    selfcheck_ngram,
+    selfcheck_ngram_mean,
+    selfcheck_nli,
+    sentences,
+)
+from fedsrc.scores.methods.semantic_entropy import discrete_semantic_entropy, semantic_entropy, sureness
+from fedsrc.scores.models.embedding import Embedded
+from fedsrc.scores.models.entailment import Entailed, Pair
+from fedsrc.scores.models.model import Sample, TokenScores
 from fedsrc.scores.prompts import NEUTRAL, NO_QUESTION, TEMPLATE, Control
-from fedsrc.scores.self_consistency import self_consistency
-from fedsrc.scores.selfcheck import selfcheck_embedding, selfcheck_ngram, selfcheck_ngram_mean, selfcheck_nli, sentences
-from fedsrc.scores.semantic_entropy import discrete_semantic_entropy, semantic_entropy, sureness
 
 # present, removed: token scores with the evidence and under the control; samples: drawn responses; embedding,
 # entailment: a model for texts; meaning: entailment where it is at hand, embedding where it is not; verdict, reply: a

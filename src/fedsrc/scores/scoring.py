@@ -11,12 +11,12 @@ from typing import Any
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.catalogue import SCORES, Count, Need, Seen, Settings
-from fedsrc.scores.embedding import Embedded, Embeds
-from fedsrc.scores.entailment import Entailed, Entails
-from fedsrc.scores.judge import Verdict, question_in_words, verdict_pairs
-from fedsrc.scores.model import LanguageModel, Prompted, TokenScores, Wanted
+from fedsrc.scores.methods.judge import Verdict, question_in_words, verdict_pairs
+from fedsrc.scores.models.embedding import Embedded, Embeds
+from fedsrc.scores.models.entailment import Entailed, Entails
+from fedsrc.scores.models.model import LanguageModel, Prompted, TokenScores, Wanted
 from fedsrc.scores.prompts import controlled, prompt
-from fedsrc.scores.samples import SampleRecording
+from fedsrc.scores.recordings.samples import SampleRecording
 
 STEP_SECONDS, FIRST_STEP, LARGEST_STEP = 15.0, 16, 4096
 

@@ -1,0 +1,1 @@
+"""Scores fitted on labelled development answers, kept as folders that refuse to score those again."""

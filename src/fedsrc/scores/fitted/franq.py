@@ -1,0 +1,118 @@
+"""FRANQ: faithfulness and factuality apart, and the probability that an answer is true from both.
+
+Fadeeva et al. (2025), "Faithfulness-aware uncertainty quantification for fact-checking the output of
+retrieval-augmented generation", arXiv:2505.21072:
+
+    P(true) = P(faithful) P(true | faithful) + (1 - P(faithful)) P(true | unfaithful)
+
+each of the three an isotonic map of a score, fitted on development answers.
+
+An adaptation: whole responses stand in for claims, and three scores that any language model gives for theirs.
+P(faithful) is a map of a score of support, the window lift unless another is named (theirs: AlignScore).
+P(true | faithful) is a map of the mean token probability after the evidence (theirs: an entailment score), fitted on
+answers weighted by P(faithful); P(true | unfaithful) one of the mean token probability without the evidence, which is
+what the model knows by itself, weighted by 1 - P(faithful).
+
+Labels: an answer is faithful when its loss is 0. It is true when it is marked `factual`; where no answer has that mark,
+when it is faithful, and P(true) is then one more estimate of support.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fedsrc.data.answers import Answer
+from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.scores.catalogue import BASIC, Seen, Settings
+from fedsrc.scores.fitted.development import cross_validated, labels_of
+from fedsrc.scores.fitted.isotonic import Isotonic, fit_isotonic
+from fedsrc.scores.methods.confidence import mean_probability
+from fedsrc.scores.models.model import TokenScores
+
+SUPPORT = tuple(name for name in BASIC if name != "shortness")
+DEFAULT = "window"
+
+
+class Judged(NamedTuple):
+    """What FRANQ says of one answer, four probabilities."""
+
+    faithful: float
+    if_faithful: float
+    if_unfaithful: float
+
+    @property
+    def true(self) -> float:
+        """P(true), by the law of total probability."""
+        return float(np.clip(self.faithful * self.if_faithful + (1 - self.faithful) * self.if_unfaithful, 0.0, 1.0))
+
+
+@dataclass(frozen=True)
+class Franq:
+    """The score of support by its name, and the three maps."""
+
+    support: str
+    faithful: Isotonic
+    if_faithful: Isotonic
+    if_unfaithful: Isotonic
+
+    def judge(self, answer: Answer, present: TokenScores, removed: TokenScores) -> Judged:
+        """The probabilities of one answer."""
+        return self.of_row(numbers(self.support, answer, present, removed))
+
+    def of_row(self, row: Sequence[float]) -> Judged:
+        """The probabilities of an answer's three numbers."""
+        return Judged(self.faithful(row[0]), self.if_faithful(row[1]), self.if_unfaithful(row[2]))
+
+
+class FittedFranq(NamedTuple):
+    """Fitted maps, and the AUC of P(true) of fits on four fifths of the sources on the others."""
+
+    franq: Franq
+    auc: float
+
+
+def numbers(support: str, answer: Answer, present: TokenScores, removed: TokenScores) -> list[float]:
+    """Support, mean token probability after the evidence, and without it."""
+    seen = Seen(answer, Settings(), present, removed)
+    return [BASIC[support].of(seen), mean_probability(present), mean_probability(removed)]
+
+
+def fit_franq(
+    answers: Sequence[Answer], present: Sequence[TokenScores], removed: Sequence[TokenScores], support: str = DEFAULT
+) -> FittedFranq:
+    """The maps from development answers, and how well such fits rank answers of sources they did not see."""
+    if support not in SUPPORT:
+        raise FedsrcError(f"there is no score of support {support!r}", hint=f"one of {', '.join(SUPPORT)}")
+    if not len(answers) == len(present) == len(removed):
+        raise FedsrcError("FRANQ needs every answer's tokens with and without evidence")
+    labels = labels_of(answers)
+    true = truths(answers)
+    X = np.array([numbers(support, *each) for each in zip(answers, present, removed, strict=True)])
+
+    def fit(own: Ints) -> Franq:
+        faithful = fit_isotonic(X[own, 0], 1 - labels[own])
+        weight = np.array([faithful(value) for value in X[own, 0].tolist()])
+        branches = (fit_isotonic(X[own, i], true[own], w) for i, w in ((1, weight), (2, 1 - weight)))
+        return Franq(support, faithful, *branches)
+
+    def held(train: Ints, test: Ints) -> list[float]:
+        franq = fit(train)
+        return [franq.of_row(row).true for row in X[test].tolist()]
+
+    return FittedFranq(fit(np.arange(len(answers))), cross_validated(answers, labels, held))
+
+
+def truths(answers: Sequence[Answer]) -> Floats:
+    """1 for an answer that is true: as marked, or, where none is marked, if it is supported."""
+    marked = [answer for answer in answers if answer.factual is not None]
+    if marked and len(marked) < len(answers):
+        raise FedsrcError(
+            f"{len(marked):,} of {len(answers):,} answers are marked as factual or not",
+            hint="mark all of them, or none",
+        )
+    return 1 - labels_of(answers) if not marked else np.array([answer.factual for answer in answers], dtype=np.float64)

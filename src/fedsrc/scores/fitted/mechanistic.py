@@ -1,0 +1,150 @@
+"""A mechanistic score in the style of ReDeEP: does a response come from the evidence, or from the model's own weights?
+
+Sun et al. (2024), "ReDeEP: Detecting hallucination in retrieval-augmented generation via mechanistic interpretability",
+arXiv:2410.11414. Two signals at each position that predicts a response token, averaged over the response:
+
+    external context     per head: cosine between the last-layer state there and the mean last-layer state of the tenth
+                         of the prompt's tokens that the head attends to most
+    parametric knowledge per layer: Jensen-Shannon divergence between the next-token distributions that the residual
+                         stream stands for (logit lens) before and after the layer's feed-forward block
+
+    log-odds of unsupported = alpha * (sum of parametric, chosen layers) - beta * (sum of external, chosen heads) + bias
+
+An adaptation, not the authors' configuration. Heads and layers are chosen for the model at hand, by their AUC on
+development answers, from all there are (theirs: from a list of copying heads of Llama); how many of each, by the AUC of
+their sum in sources left out. Each sum is standardised, and alpha, beta and bias are a logistic fit (theirs: min-max
+scales and a grid). The divergence is the one of the definition; their code's averages over the vocabulary and swaps the
+arguments of its relative entropies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import rankdata
+
+from fedsrc.data.answers import Answer
+from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.scores.fitted.development import cross_validated, folds_of, labels_of
+from fedsrc.scores.fitted.logistic import Logistic, fit_logistic
+
+SHARE = 0.1  # of the prompt's tokens, those attended to most
+HEADS, LAYERS = (1, 4, 16, 64), (1, 4, 16)  # how many may be chosen
+PENALTY = 1.0
+TINY = 1e-38  # a probability that float32 still holds
+Head = tuple[int, int]  # layer, head
+
+
+@dataclass(frozen=True)
+class Signals:
+    """Means over one response: external context by layer and head, parametric knowledge by layer."""
+
+    external: Floats
+    parametric: Floats
+
+    def __post_init__(self) -> None:
+        if self.external.ndim != 2 or self.parametric.shape != self.external.shape[:1] or not self.external.size:
+            raise FedsrcError("signals are one row of heads and one number for each layer")
+        if not np.all(np.abs(self.external) <= 1 + 1e-4) or not np.all(self.parametric >= -1e-4):  # false for NaN
+            raise FedsrcError("signals are cosines and divergences")
+
+
+def divergence(log_p: Any, log_q: Any, xp: Any = np) -> Any:
+    """Jensen-Shannon divergence in nats, over the last axis of log-probabilities; `xp` is numpy or torch."""
+    p, q = xp.exp(log_p), xp.exp(log_q)
+    log_m = xp.log(xp.clip((p + q) / 2, TINY, None))
+    return (p * (log_p - log_m) + q * (log_q - log_m)).sum(-1) / 2
+
+
+def cosine(a: Any, b: Any) -> Any:
+    """Cosine of the angle between vectors along the last axis."""
+    return (a * b).sum(-1) / ((a * a).sum(-1) * (b * b).sum(-1)) ** 0.5
+
+
+def attended(prompt: int) -> int:
+    """How many of a prompt's tokens count as attended to."""
+    return max(1, int(SHARE * prompt))
+
+
+@dataclass(frozen=True)
+class Mechanistic:
+    """Chosen heads and layers, and a logistic model of "unsupported" over the two sums (parametric, external)."""
+
+    heads: tuple[Head, ...]
+    layers: tuple[int, ...]
+    logistic: Logistic
+
+    def score(self, found: Signals) -> float:
+        """1 - the probability that the response is unsupported."""
+        layers, heads = found.external.shape
+        if any(layer >= layers or head >= heads for layer, head in self.heads) or max(self.layers) >= layers:
+            raise FedsrcError("the score does not fit the model", hint="score with the model it was fitted with")
+        external = sum(float(found.external[head]) for head in self.heads)
+        parametric = sum(float(found.parametric[layer]) for layer in self.layers)
+        return float(1.0 - self.logistic.probability(np.array([[parametric, external]]))[0])
+
+
+class FittedMechanistic(NamedTuple):
+    """A score, and the AUC of fits on four fifths of the sources, choices and all, on the others."""
+
+    mechanistic: Mechanistic
+    auc: float
+
+
+def fit_mechanistic(answers: Sequence[Answer], found: Sequence[Signals]) -> FittedMechanistic:
+    """Heads, layers, scales and weights from development answers, and how well such fits rank sources not seen."""
+    if len(answers) != len(found) or len({each.external.shape for each in found}) != 1:
+        raise FedsrcError("a mechanistic fit needs every answer's signals, of one model")
+    labels = labels_of(answers)
+    external, parametric = (
+        np.stack([each.external.ravel() for each in found]),
+        np.stack([each.parametric for each in found]),
+    )
+    folds, heads = folds_of(answers, labels), found[0].external.shape[1]
+
+    def fit(own: Ints) -> Mechanistic:
+        return _fit(external[own], parametric[own], labels[own], folds[own], heads)
+
+    def held(train: Ints, test: Ints) -> list[float]:
+        fitted = fit(train)
+        return [fitted.score(found[i]) for i in test.tolist()]
+
+    return FittedMechanistic(fit(np.arange(len(answers))), cross_validated(answers, labels, held))
+
+
+def _fit(external: Floats, parametric: Floats, labels: Floats, folds: Ints, heads: int) -> Mechanistic:
+    """A fit on these rows alone, one an answer."""
+    chosen = chosen_columns(external, labels, folds, HEADS)
+    layers = chosen_columns(-parametric, labels, folds, LAYERS)
+    sums = np.stack([parametric[:, layers].sum(axis=1), external[:, chosen].sum(axis=1)], axis=1)
+    named = tuple((head // heads, head % heads) for head in chosen)
+    return Mechanistic(named, tuple(layers), fit_logistic(sums, labels, penalty=PENALTY))
+
+
+def chosen_columns(columns: Floats, labels: Floats, folds: Ints, counts: Sequence[int]) -> list[int]:
+    """The columns of the largest AUC; how many of them, by the AUC that so many have, summed, in a fold left out."""
+    there = np.unique(folds)
+    totals = np.zeros(len(counts))
+    for fold in there:
+        out = folds == fold
+        best = [_largest(areas(columns[~out], labels[~out]), count) for count in counts]
+        sums = np.stack([columns[out][:, each].sum(axis=1) for each in best], axis=1)
+        totals += areas(sums, labels[out])
+    return _largest(areas(columns, labels), counts[int(np.argmax(totals))])
+
+
+def areas(columns: Floats, labels: Floats) -> Floats:
+    """Per column, the chance that a supported answer lies above an unsupported one, ties counted half."""
+    good = labels == 0
+    supported = int(good.sum())
+    above = rankdata(columns, axis=0)[good].sum(axis=0) - supported * (supported + 1) / 2
+    return np.asarray(above / (supported * (len(labels) - supported)))
+
+
+def _largest(values: Floats, count: int) -> list[int]:
+    """Places of the largest values, in the order of the places; the first of equal ones."""
+    return sorted(np.argsort(-values, kind="stable")[:count].tolist())

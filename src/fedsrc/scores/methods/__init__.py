@@ -1,0 +1,1 @@
+"""Scores by formula: pure functions over texts, token arrays and drawn responses."""

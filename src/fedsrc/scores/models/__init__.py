@@ -1,0 +1,1 @@
+"""Language models, embeddings and entailment, opened by what a user calls them."""

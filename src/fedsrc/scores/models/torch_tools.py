@@ -1,0 +1,117 @@
+"""What the local models share: loading torch and transformers, batches by length, memory errors in words."""
+
+from __future__ import annotations
+
+import copy
+import io
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fedsrc.common.canonical import digest, file_digest
+from fedsrc.errors import FedsrcError
+
+if TYPE_CHECKING:
+    import torch
+
+PADDING = 0.1  # the share of a large batch that padding may take
+HINT = "pip install 'fedsrc[models]'"
+
+
+class Response(NamedTuple):
+    """One response as tokens, and the prompt it follows."""
+
+    prompt: str
+    ids: list[int]
+    tokens: tuple[str, ...]
+    offsets: Any
+
+
+class Texts(NamedTuple):
+    """Distinct prompts as tokens, and the responses in the order they were asked for."""
+
+    prompts: dict[str, list[int]]
+    responses: list[Response]
+
+
+@contextmanager
+def loading(name: str) -> Iterator[None]:
+    """Whatever a damaged or foreign model raises is one error; progress of the libraries shows on a terminal alone."""
+    quiet = nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO())
+    try:
+        with quiet:
+            yield
+    except Exception as error:
+        said = " ".join(str(error).split())[:300] or type(error).__name__
+        raise FedsrcError(f"model {name!r} cannot be loaded: {said}", hint="check its name or files") from error
+
+
+def folder_digest(folder: Path) -> str:
+    """The digest of a model folder: every file that decides weights or tokens, by name and content."""
+    kinds = {".safetensors", ".bin", ".json", ".model", ".txt"}
+    names = sorted(each.name for each in folder.iterdir() if each.is_file() and each.suffix in kinds)
+    return digest([[name, file_digest(folder / name)] for name in names])
+
+
+def batches(lengths: Sequence[int], budget: int, extra: int = 0) -> Iterator[list[int]]:
+    """Places of similar length together, longest first, each batch within the token budget (padding included).
+
+    A batch that is large enough also ends where more than a tenth of it would be padding. `extra` tokens stand before
+    each row and are held in memory with it.
+    """
+    batch: list[int] = []
+    width = held = 0
+    for place in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        rows = len(batch) + 1
+        full = (width + extra) * rows > budget
+        loose = 8 * width * rows > budget and held + lengths[place] < (1 - PADDING) * width * rows
+        if batch and (full or loose):
+            yield batch
+            batch, held = [], 0
+        width = width if batch else lengths[place]
+        batch.append(place)
+        held += lengths[place]
+    if batch:
+        yield batch
+
+
+def positions(mask: torch.Tensor) -> Any:
+    """The place of each real token in its own text, whatever padding stands before it."""
+    return (mask.cumsum(dim=1) - 1).clamp(min=0)
+
+
+def rows_of(cache: Any, rows: torch.Tensor) -> Any:
+    """A cache that holds those rows. Layers replace their tensors and never write into them, so copies are shallow."""
+    kept = copy.copy(cache)
+    kept.layers = [copy.copy(layer) for layer in cache.layers]
+    kept.batch_select_indices(rows)
+    return kept
+
+
+@contextmanager
+def memory() -> Iterator[None]:
+    """Out of memory is an error with a hint."""
+    try:
+        yield
+    except import_torch().OutOfMemoryError as error:
+        raise FedsrcError("the device ran out of memory", hint="give a smaller --batch-tokens") from error
+
+
+def import_torch() -> Any:
+    """torch, or an error that says how to install it."""
+    try:
+        import torch
+    except ImportError as error:
+        raise FedsrcError("a local model needs torch", hint=HINT) from error
+    return torch
+
+
+def import_transformers() -> Any:
+    """transformers, or an error that says how to install it."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise FedsrcError("a local model needs transformers", hint=HINT) from error
+    return transformers

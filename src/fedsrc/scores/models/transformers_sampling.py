@@ -1,0 +1,179 @@
+"""Drawing responses from a local model: many prompts and many responses of each at once.
+
+A prompt is read once for all its responses. Every few tokens, responses that have ended leave the batch. Each response
+has chances of its own, so it does not depend on what is drawn beside it, but for the order of floating-point sums.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from fedsrc.errors import FedsrcError
+from fedsrc.scores.models.drawing import chances, cut
+from fedsrc.scores.models.model import Prompted, Sample, Sampling, Wanted
+from fedsrc.scores.models.torch_tools import Texts, batches, import_torch, memory, positions, rows_of
+
+if TYPE_CHECKING:
+    import torch
+
+CHECK = 16  # tokens between two looks at which responses have ended
+HELD = 16384  # tokens of keys and values that a CPU holds at once
+FEW = 1024  # tokens that are sorted, if they are enough
+SHARE = 0.35  # of a GPU's free memory that keys and values may take
+
+
+class Reader(Protocol):
+    """What drawing asks of a local model."""
+
+    network: Any
+    limit: int
+    budget: int
+
+    @property
+    def ends(self) -> set[int]: ...
+
+    @property
+    def pad(self) -> int: ...
+
+    def encode(self, pairs: Sequence[Prompted]) -> Texts: ...
+
+    def too_many(self, tokens: int) -> FedsrcError: ...
+
+    def text(self, ids: Sequence[int]) -> str: ...
+
+    def base(self, ids: torch.Tensor, mask: torch.Tensor, places: torch.Tensor, cache: Any) -> Any: ...
+
+    def cache(self) -> Any: ...
+
+    def padded(self, rows: Sequence[Sequence[int]], width: int | None, *, left: bool) -> tuple[Any, Any]: ...
+
+    def tensor(self, values: Any) -> Any: ...
+
+
+class _Read(NamedTuple):
+    """Prompts that were read: keys and values, their mask, and the state after each."""
+
+    cache: Any
+    mask: torch.Tensor
+    states: torch.Tensor
+
+
+def draw(model: Reader, wanted: Sequence[Wanted], how: Sampling) -> list[Sample]:
+    """Responses in the order of what is wanted."""
+    prompts = model.encode([Prompted(each.prompt, ".") for each in wanted]).prompts
+    longest = max(map(len, prompts.values()), default=0)
+    if longest + how.max_tokens > model.limit:
+        raise model.too_many(longest + how.max_tokens)
+    asked = defaultdict(list)
+    for place, each in enumerate(wanted):
+        asked[each.prompt].append(place)
+    names = list(asked)
+    found: dict[int, Sample] = {}
+    with import_torch().inference_mode(), memory():
+        for group in batches([len(prompts[each]) for each in names], model.budget):
+            read = _read(model, [prompts[names[i]] for i in group])
+            rows = [(row, place) for row, i in enumerate(group) for place in asked[names[i]]]
+            for part in _parts(rows, read, how):
+                places = [place for _, place in part]
+                drawn = _drawn(model, read, [row for row, _ in part], [wanted[i] for i in places], how)
+                found.update(zip(places, drawn, strict=True))
+    return [found[i] for i in range(len(wanted))]
+
+
+def _read(model: Reader, prompts: Sequence[Sequence[int]]) -> _Read:
+    ids, mask = model.padded(prompts, None, left=True)
+    cache = model.cache()
+    states = model.base(ids, mask, positions(mask), cache).last_hidden_state[:, -1]
+    return _Read(cache, mask, states)
+
+
+def _parts(rows: list[tuple[int, int]], read: _Read, how: Sampling) -> Iterator[list[tuple[int, int]]]:
+    """As many responses at once as memory holds."""
+    count, width = read.mask.shape
+    size = max(1, _held(read, count * width) // (width + how.max_tokens))
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
+
+
+def _held(read: _Read, tokens: int) -> int:
+    """Tokens whose keys and values fit, going by those of the prompts."""
+    if read.mask.device.type != "cuda":
+        return HELD
+    taken = sum(part.nbytes for layer in read.cache.layers for part in (layer.keys, layer.values))
+    free, _ = import_torch().cuda.mem_get_info(read.mask.device)
+    return int(SHARE * free / max(1.0, taken / tokens))
+
+
+def _drawn(model: Reader, read: _Read, rows: Sequence[int], wanted: Sequence[Wanted], how: Sampling) -> list[Sample]:
+    """One batch of responses, a token at a time; those that have ended leave it."""
+    torch = import_torch()
+    index = model.tensor(rows)
+    cache, mask, states = rows_of(read.cache, index), read.mask[index], read.states[index]
+    chance = model.tensor(np.stack([chances(each, how.seed, how.max_tokens) for each in wanted]))
+    ids = torch.full((len(rows), how.max_tokens), model.pad, dtype=torch.long, device=mask.device)
+    logprobs = torch.zeros(ids.shape, dtype=torch.float64, device=mask.device)
+    live = torch.arange(len(rows), device=mask.device)
+    head = model.network.get_output_embeddings()
+    for step in range(how.max_tokens):
+        row = torch.log_softmax(head(states).float(), dim=-1)
+        token = picked(row, chance[live, step], how)
+        ids[live, step] = token
+        logprobs[live, step] = row.gather(1, token[:, None])[:, 0].double()
+        if (step + 1) % CHECK == 0:
+            going = [i for i, own in enumerate(ids[live, : step + 1].tolist()) if _ended(model, own, how) is None]
+            if not going:
+                break
+            if len(going) < len(live):
+                stay = model.tensor(going)
+                live, token, mask = live[stay], token[stay], mask[stay]
+                cache.batch_select_indices(stay)
+        mask = torch.cat([mask, mask.new_ones((len(live), 1))], dim=1)
+        if step + 1 < how.max_tokens:
+            states = model.base(token[:, None], mask, positions(mask)[:, -1:], cache).last_hidden_state[:, 0]
+    whole = zip(ids.tolist(), logprobs.cpu().numpy(), strict=True)
+    return [_sample(model, own, numbers, how) for own, numbers in whole]
+
+
+def picked(logprobs: torch.Tensor, chance: torch.Tensor, how: Sampling) -> Any:
+    """`drawing.pick` for a row a response."""
+    torch = import_torch()
+    p, order = _likeliest(torch.softmax(logprobs / how.temperature, dim=-1), how.top_p)
+    mass = p.double().cumsum(dim=-1)
+    kept = torch.full((len(mass), 1), mass.shape[1], device=mass.device)
+    if how.top_p < 1:
+        kept = (torch.searchsorted(mass, torch.full_like(mass[:, :1], how.top_p)) + 1).clamp(max=mass.shape[1])
+    total = mass.gather(1, kept - 1)
+    place = torch.searchsorted(mass, chance[:, None] * total, right=True)
+    return order.gather(1, torch.minimum(place, kept - 1))[:, 0]
+
+
+def _likeliest(p: torch.Tensor, top_p: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Probabilities and tokens in order; where the first few hold top-p, these alone, which is quicker to sort."""
+    if top_p < 1:
+        few, tokens = p.topk(min(FEW, p.shape[1]), dim=-1)
+        if bool((few.sum(dim=-1) > top_p).all()):
+            return few, tokens
+    whole = p.sort(dim=-1, descending=True, stable=True)
+    return whole.values, whole.indices
+
+
+def _ended(model: Reader, ids: Sequence[int], how: Sampling) -> tuple[str, int] | None:
+    """Text and number of tokens of a response that has ended; None for one that goes on."""
+    ends = model.ends
+    stop = next((i for i, each in enumerate(ids) if each in ends), None)
+    text = model.text(ids if stop is None else ids[:stop])
+    shorter = cut(text, how.stops)
+    if shorter is None:
+        return None if stop is None else (text, stop + 1)
+    count = next(k for k in range(1, len(ids) + 1) if cut(model.text(ids[:k]), how.stops) is not None)
+    return shorter, count
+
+
+def _sample(model: Reader, ids: Sequence[int], logprobs: Any, how: Sampling) -> Sample:
+    ended = _ended(model, ids, how)
+    text, count = (model.text(ids), len(ids)) if ended is None else ended
+    return Sample(text, np.minimum(logprobs[:count], 0.0), ended is not None)

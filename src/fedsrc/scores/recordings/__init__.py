@@ -1,0 +1,1 @@
+"""What models gave, kept as it comes: scoring resumes, and replays need no model."""
