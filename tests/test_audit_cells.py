@@ -35,9 +35,9 @@ import pytest
 
 from fedsrc.audit import boundary, partition
 from fedsrc.audit.cell import DEAL, SPLIT, Cell, Parts, binormal, build, split
+from fedsrc.audit.methods import METHODS, NATIVE
 from fedsrc.audit.study import Binormal, Boundary, Demo, Population, Printed, Setting, Study, Table
 from fedsrc.audit.summary import cells
-from fedsrc.comparators import METHODS, NATIVE
 from fedsrc.data.embedded import TASKS, score_table
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.transfer import eta

@@ -29,12 +29,12 @@ from fedsrc.audit.cell import Cell, build
 from fedsrc.audit.events import happen
 from fedsrc.audit.evidence import aim_of, facts_of, released
 from fedsrc.audit.looks import looks
+from fedsrc.audit.methods import METHODS, Aim, Evidence, Facts, gather
+from fedsrc.audit.methods.setting import screened
 from fedsrc.audit.outcomes import Block, rows
 from fedsrc.audit.study import Study
 from fedsrc.audit.summary import bootstrap_weights, cells, difference, summarise, summary
 from fedsrc.cli import main
-from fedsrc.comparators import METHODS, Aim, Evidence, Facts, gather
-from fedsrc.comparators.setting import screened
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.basis import covariance

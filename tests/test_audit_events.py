@@ -35,8 +35,8 @@ from fedsrc.audit.engine import read_trials, run_study, run_task, tasks
 from fedsrc.audit.events import ENDLESS, Events, happen
 from fedsrc.audit.evidence import aim_of, exact, facts_of, payload_bytes, released, spent
 from fedsrc.audit.looks import looks
+from fedsrc.audit.methods import METHODS, Evidence
 from fedsrc.audit.study import Binormal, Boundary, Population, Printed, Setting, Study
-from fedsrc.comparators import METHODS, Evidence
 from fedsrc.maths import contrast, privacy
 from fedsrc.maths.basis import Basis, sensitivity_squared
 from fedsrc.maths.betting import Covariance

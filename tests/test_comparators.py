@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from mapie.risk_control.methods import compute_hoeffding_bentkus_p_value
 from scipy.stats import beta, binom
 
-from fedsrc.comparators import (
+from fedsrc.audit.methods import (
     METHODS,
     NATIVE,
     Aim,

@@ -19,7 +19,7 @@ import pytest
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.stats import binom, norm
 
-from fedsrc.comparators import (
+from fedsrc.audit.methods import (
     METHODS,
     Aim,
     Evidence,
@@ -32,7 +32,7 @@ from fedsrc.comparators import (
     private_sequence,
     selected,
 )
-from fedsrc.comparators.controls import Change
+from fedsrc.audit.methods.controls import Change
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import ladder, log_wealth

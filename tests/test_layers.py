@@ -22,7 +22,6 @@ LAYERS = [
     ["monitor", "gate", "scores"],
     ["demo"],
     ["report"],
-    ["comparators"],
     ["audit"],
     ["studies"],
     ["__init__"],

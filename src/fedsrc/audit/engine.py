@@ -32,11 +32,11 @@ from joblib.externals.loky import get_reusable_executor
 
 from fedsrc.audit.cell import Cell, build
 from fedsrc.audit.events import happen
+from fedsrc.audit.methods import METHODS
 from fedsrc.audit.outcomes import Block, native_rows, rows
 from fedsrc.audit.study import Boundary, Setting, Study, Table
 from fedsrc.common.canonical import digest, file_digest
 from fedsrc.common.durable import read_text, unwritable, write_whole
-from fedsrc.comparators import METHODS
 from fedsrc.errors import FedsrcError
 
 SHARED = (

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from fedsrc.audit.cell import Cell
 from fedsrc.audit.events import Bools, Events
 from fedsrc.audit.evidence import aim_of, exact, facts_of, payload_bytes, released
-from fedsrc.comparators import METHODS, NATIVE, Aim, Evidence, Method, Screen, Verdict, local_only
-from fedsrc.comparators.controls import ignore_noise
-from fedsrc.comparators.setting import TOLERANCE
+from fedsrc.audit.methods import METHODS, NATIVE, Aim, Evidence, Method, Screen, Verdict, local_only
+from fedsrc.audit.methods.controls import ignore_noise
+from fedsrc.audit.methods.setting import TOLERANCE
 from fedsrc.maths.arrays import Floats, Ints
 
 

@@ -27,10 +27,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
+from fedsrc.audit.methods import METHODS, NATIVE
 from fedsrc.common.canonical import digest
 from fedsrc.common.durable import read_text
 from fedsrc.common.values import Frozen, Name, Numbers, Probability, Text, describe
-from fedsrc.comparators import METHODS, NATIVE
 from fedsrc.errors import FedsrcError
 
 MAX_BYTES = 1_000_000

@@ -21,9 +21,9 @@ import polars as pl
 from fedsrc.audit.cell import Cell, build
 from fedsrc.audit.engine import read_trials
 from fedsrc.audit.evidence import spent
+from fedsrc.audit.methods import METHODS, NATIVE, Method
 from fedsrc.audit.study import Binormal, Boundary, Printed, Setting, Study
 from fedsrc.common.durable import write_whole
-from fedsrc.comparators import METHODS, NATIVE, Method
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.binomial import clopper_pearson

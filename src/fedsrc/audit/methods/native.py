@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsrc.comparators.setting import Aim, Assumption, Evidence, Provenance
+from fedsrc.audit.methods.setting import Aim, Assumption, Evidence, Provenance
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 

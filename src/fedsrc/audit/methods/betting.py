@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedsrc.comparators.setting import (
+from fedsrc.audit.methods.setting import (
     TOLERANCE,
     Aim,
     Bools,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedsrc.comparators.setting import Aim, Evidence, Method, Verdict, column, verdict
+from fedsrc.audit.methods.setting import Aim, Evidence, Method, Verdict, column, verdict
 from fedsrc.maths import contrast
 from fedsrc.maths.arrays import Floats
 

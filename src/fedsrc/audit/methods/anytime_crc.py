@@ -16,8 +16,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedsrc.comparators import acceptance
-from fedsrc.comparators.setting import Aim, Evidence, Method, Verdict, verdict
+from fedsrc.audit.methods import acceptance
+from fedsrc.audit.methods.setting import Aim, Evidence, Method, Verdict, verdict
 from fedsrc.maths.arrays import Floats
 
 

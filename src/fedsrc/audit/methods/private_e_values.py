@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedsrc.comparators.setting import Aim, Evidence, Method, Unreleased, Verdict, verdict
+from fedsrc.audit.methods.setting import Aim, Evidence, Method, Unreleased, Verdict, verdict
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.betting import slopes

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedsrc.comparators.native import Native, NativeReport, lowest, size_at
-from fedsrc.comparators.setting import Aim, Evidence
+from fedsrc.audit.methods.native import Native, NativeReport, lowest, size_at
+from fedsrc.audit.methods.setting import Aim, Evidence
 
 
 def report(evidence: Evidence, aim: Aim) -> NativeReport:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedsrc.comparators.setting import Aim, Evidence, Method, Verdict, column, verdict
+from fedsrc.audit.methods.setting import Aim, Evidence, Method, Verdict, column, verdict
 from fedsrc.maths import ratio
 
 

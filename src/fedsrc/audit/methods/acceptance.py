@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
-from fedsrc.comparators.setting import Aim, Evidence, column
+from fedsrc.audit.methods.setting import Aim, Evidence, column
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.boundaries import H
 

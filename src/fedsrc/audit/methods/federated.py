@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedsrc.comparators import ltt
-from fedsrc.comparators.setting import Aim, Evidence, Method, Rule, Sites, Verdict
+from fedsrc.audit.methods import ltt
+from fedsrc.audit.methods.setting import Aim, Evidence, Method, Rule, Sites, Verdict
 from fedsrc.errors import FedsrcError
 
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedsrc.comparators import anytime_crc, betting, contrast, csa, fixed_time, ltt, variance_adaptive, yu_liu
-from fedsrc.comparators.setting import Aim, Evidence, Facts, Method, Screen, Verdict
+from fedsrc.audit.methods import anytime_crc, betting, contrast, csa, fixed_time, ltt, variance_adaptive, yu_liu
+from fedsrc.audit.methods.setting import Aim, Evidence, Facts, Method, Screen, Verdict
 from fedsrc.maths.betting import Covariance
 
 Change = Callable[[Evidence], Evidence]

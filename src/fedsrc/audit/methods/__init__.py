@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from itertools import chain
 
-from fedsrc.comparators import (
+from fedsrc.audit.methods import (
     anytime_crc,
     betting,
     c_rag,
@@ -34,8 +34,8 @@ from fedsrc.comparators import (
     variance_adaptive,
     yu_liu,
 )
-from fedsrc.comparators.native import Native, NativeReport
-from fedsrc.comparators.setting import (
+from fedsrc.audit.methods.native import Native, NativeReport
+from fedsrc.audit.methods.setting import (
     Aim,
     Evidence,
     Facts,

@@ -5,7 +5,7 @@ Native assumptions: predictable recruitment and a declared shift.
 
 from __future__ import annotations
 
-from fedsrc.comparators.setting import Aim, Evidence, Method, Verdict, column, from_contrast
+from fedsrc.audit.methods.setting import Aim, Evidence, Method, Verdict, column, from_contrast
 from fedsrc.maths import variance_adaptive
 
 

@@ -12,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from fedsrc.comparators import acceptance
-from fedsrc.comparators.setting import Aim, Evidence, Method, Rule, Verdict, column, verdict
+from fedsrc.audit.methods import acceptance
+from fedsrc.audit.methods.setting import Aim, Evidence, Method, Rule, Verdict, column, verdict
 from fedsrc.maths.arrays import Floats
 
 Mean = Literal["paper", "code"]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import log_ndtr
 
-from fedsrc.comparators.setting import Aim, Evidence, Method, Verdict, column, from_contrast
+from fedsrc.audit.methods.setting import Aim, Evidence, Method, Verdict, column, from_contrast
 from fedsrc.maths.arrays import Floats
 
 TUNED_FOR = 5_000 / 4.0  # intrinsic time at which the boundary is near its tightest: 5,000 records without noise

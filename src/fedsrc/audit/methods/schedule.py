@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedsrc.comparators.setting import Aim, Evidence, Method, Verdict, column, from_contrast
+from fedsrc.audit.methods.setting import Aim, Evidence, Method, Verdict, column, from_contrast
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.boundaries import ceil_log2, x_q
 

@@ -15,8 +15,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedsrc.comparators.acceptance import exact_lower
-from fedsrc.comparators.setting import Aim, Evidence, Method, Rule, Verdict, column, from_contrast
+from fedsrc.audit.methods.acceptance import exact_lower
+from fedsrc.audit.methods.setting import Aim, Evidence, Method, Rule, Verdict, column, from_contrast
 from fedsrc.maths.arrays import Floats
 
 

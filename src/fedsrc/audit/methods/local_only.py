@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedsrc.comparators import ltt
-from fedsrc.comparators.acceptance import exact_lower
-from fedsrc.comparators.federated import sites_of
-from fedsrc.comparators.setting import Aim, Evidence, Method, Verdict, column, verdict
+from fedsrc.audit.methods import ltt
+from fedsrc.audit.methods.acceptance import exact_lower
+from fedsrc.audit.methods.federated import sites_of
+from fedsrc.audit.methods.setting import Aim, Evidence, Method, Verdict, column, verdict
 from fedsrc.maths.arrays import Floats
 
 

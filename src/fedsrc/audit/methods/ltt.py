@@ -18,8 +18,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import betainc, rel_entr
 
-from fedsrc.comparators import acceptance
-from fedsrc.comparators.setting import Aim, Assumption, Bools, Evidence, Method, Rule, Verdict, verdict
+from fedsrc.audit.methods import acceptance
+from fedsrc.audit.methods.setting import Aim, Assumption, Bools, Evidence, Method, Rule, Verdict, verdict
 from fedsrc.maths.arrays import Floats
 
 PValue = Callable[[Floats, Floats, float], Floats]

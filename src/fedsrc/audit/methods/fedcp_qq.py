@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import betainc
 
-from fedsrc.comparators.federated import sites_of
-from fedsrc.comparators.native import Ints, Native, NativeReport, lowest, size_at
-from fedsrc.comparators.setting import Aim, Evidence
+from fedsrc.audit.methods.federated import sites_of
+from fedsrc.audit.methods.native import Ints, Native, NativeReport, lowest, size_at
+from fedsrc.audit.methods.setting import Aim, Evidence
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 

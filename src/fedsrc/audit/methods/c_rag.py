@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv, rel_entr
 
-from fedsrc.comparators import acceptance
-from fedsrc.comparators.setting import Aim, Evidence, Method, Verdict, verdict
+from fedsrc.audit.methods import acceptance
+from fedsrc.audit.methods.setting import Aim, Evidence, Method, Verdict, verdict
 from fedsrc.maths.arrays import Floats
 
 
