@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fedsrc.cli import main
+from fedsrc.cli.main import main
 from fedsrc.common.clock import TIME
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.federation.local import certify_table

@@ -34,7 +34,7 @@ from fedsrc.audit.methods.setting import screened
 from fedsrc.audit.outcomes import Block, rows
 from fedsrc.audit.study import Study
 from fedsrc.audit.summary import bootstrap_weights, cells, difference, summarise, summary
-from fedsrc.cli import main
+from fedsrc.cli.main import main
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.basis import covariance

@@ -25,7 +25,7 @@ import pytest
 from click.testing import CliRunner
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from fedsrc import cli
+from fedsrc.cli import main
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.common.signing import Key
 from fedsrc.federation.airgap import start
@@ -85,7 +85,7 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
     def run(*args: str | Path) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["fedsrc", *map(str, args)])
         with pytest.raises(SystemExit) as left:
-            cli.main()
+            main.main()
         code = left.value.code
         return code if isinstance(code, int) else 0, capsys.readouterr().err
 
@@ -110,7 +110,7 @@ def test_the_next_step_names_the_key(world: Path) -> None:
         place, run = world / name, world / "run"
         save_key(place, key(9))
         given = [str(world / "run" / "registration.toml"), "-o", str(run)] if first == "request" else [str(run)]
-        done = CliRunner().invoke(cli.cli, [first, *given, "--key", str(place)])
+        done = CliRunner().invoke(main.cli, [first, *given, "--key", str(place)])
         line = next(line for line in done.stdout.splitlines() if line.startswith("Next: "))
         words = shlex.split(line.partition("then ")[2])
         assert words == ["fedsrc", "collect", str(run), "RELEASE...", "--key", str(place)]
@@ -305,11 +305,11 @@ def test_the_folder_above_a_run_names_it(call: Call, world: Path, command: str) 
 def test_a_report_in_a_file_says_verified(world: Path) -> None:
     """On stdout with the card; where JSON is asked for, stdout is one object."""
     run = str(world / "done" / "run")
-    text = CliRunner().invoke(cli.cli, ["verify", run])
+    text = CliRunner().invoke(main.cli, ["verify", run])
     assert text.stdout.startswith("Verified: ")
     assert "not compared with one you trust" in text.stdout
     assert text.stderr == ""
-    found = CliRunner().invoke(cli.cli, ["verify", run, "--format", "json"])
+    found = CliRunner().invoke(main.cli, ["verify", run, "--format", "json"])
     assert json.loads(found.stdout)["status"] in ("CERTIFIED", "ABSTAIN")
     assert found.stderr.startswith("Verified: ")
 

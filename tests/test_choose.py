@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 
-from fedsrc.cli_choose import choose_command
+from fedsrc.cli.choose import choose_command
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.choose import choose, read_choice, write_choice
 

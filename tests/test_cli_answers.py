@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from fedsrc.cli_answers import answers_command
+from fedsrc.cli.answers import answers_command
 from fedsrc.data import hub
 from fedsrc.data.answers import read_answers
 from fedsrc.errors import FedsrcError

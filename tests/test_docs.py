@@ -41,7 +41,10 @@ NUMBER = re.compile(r"[0-9a-f]{16,}|\d+(?:[.,]\d+)*")
 # forks for every command; the `fedsrc` that a page finds on its PATH hands over its arguments, folder and streams.
 SERVER = """
 import json, os, signal, socket, sys
-from fedsrc.cli import main
+from fedsrc.cli.main import COMMANDS, cli, main
+
+for name in COMMANDS:  # commands are loaded when they are called: here once for all
+    cli.get_command(None, name)
 
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 listener = socket.socket(socket.AF_UNIX)

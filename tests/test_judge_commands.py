@@ -20,8 +20,8 @@ import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 
-from fedsrc import cli_score
-from fedsrc.cli_fit import fit_command
+from fedsrc.cli import score as cli_score
+from fedsrc.cli.fit import fit_command
 from fedsrc.common.canonical import digest
 from fedsrc.data.answers import Answer, write_answers
 from fedsrc.errors import FedsrcError

@@ -1,78 +1,108 @@
-"""The flow stays visible: modules import only from layers below their own; the surface is what is documented."""
+"""The rooms of the package, and the four bans between them; the surface; what stays light.
+
+Mutants killed: a site that imports the server or the other way round, a gate that needs records, scores that know the
+protocol, a command or a report that leans on the demo, two rooms or two modules that import each other (lazily too),
+a module put into the root, a formula that reads a file, a name of the surface without a home, a heavy library loaded
+by `fedsrc --help`, `import fedsrc` or `from fedsrc import Gate`.
+"""
 
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import click
 import pytest
 
 import fedsrc
+from fedsrc.cli.main import COMMANDS, Commands, cli
 
 ROOT = Path(fedsrc.__file__).parent
-LAYERS = [
-    ["maths"],
-    ["errors"],
-    ["common"],
-    ["protocol"],
-    ["records"],
-    ["site", "server"],
-    ["simulate"],
-    ["planning", "federation", "data"],
-    ["monitor", "gate", "scores"],
-    ["demo"],
-    ["report"],
-    ["audit"],
-    ["studies"],
-    ["__init__"],
-    ["cli_common"],
-    ["cli_run"],
-    ["cli_table"],
-    [
-        "cli_answers",
-        "cli_audit",
-        "cli_choose",
-        "cli_fit",
-        "cli_gate",
-        "cli_live",
-        "cli_monitor",
-        "cli_reproduce",
-        "cli_score",
-        "cli_view",
-    ],
-    ["cli"],
-]
-LEVEL = {name: i for i, names in enumerate(LAYERS) for name in names}
-FILES = sorted(ROOT.rglob("*.py"))
+FILES = sorted(path for path in ROOT.rglob("*.py") if "__pycache__" not in path.parts)
+ROOMS = {
+    "common", "maths", "protocol", "records", "site", "server", "planning", "simulate", "federation", "gate", "monitor",
+    "report", "data", "scores", "audit", "demo", "cli", "studies",
+}  # fmt: skip
+HEAVY = ("polars", "scipy", "opendp", "joblib", "numpy", "matplotlib", "jinja2", "rich")
 
 
-def layer_of(path: Path) -> str:
-    part = path.relative_to(ROOT).parts[0]
-    return part.removesuffix(".py")
+def module_of(path: Path) -> str:
+    """The dotted name below fedsrc; empty for the package itself."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(path: Path) -> set[str]:
-    """Modules of fedsrc that a file imports, as dotted names below fedsrc."""
+def room_of(module: str) -> str:
+    return module.partition(".")[0]
+
+
+MODULES = {module_of(path): path for path in FILES}
+
+
+def imports(module: str) -> set[str]:
+    """Modules of fedsrc that a module imports, anywhere in it."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "fedsrc":
-            inner = node.module.split(".")[1:]
-            found |= {".".join(inner)} if inner else {alias.name for alias in node.names}
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "fedsrc" and not node.level:
+            base = (node.module or "").removeprefix("fedsrc").lstrip(".")
+            names = [f"{base}.{alias.name}".lstrip(".") for alias in node.names]
+            found |= {name if name in MODULES else base for name in names}
         elif isinstance(node, ast.Import):
-            found |= {
-                alias.name.removeprefix("fedsrc").lstrip(".") for alias in node.names if alias.name.startswith("fedsrc")
-            }
-    return found
+            names = [alias.name for alias in node.names if alias.name.split(".")[0] == "fedsrc"]
+            found |= {name.removeprefix("fedsrc").lstrip(".") for name in names}
+    return found - {module}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_point_down(path: Path) -> None:
-    here = layer_of(path)
-    assert here in LEVEL, f"{here} has no layer"
-    for module in imports(path):
-        other = module.split(".")[0] or "__init__"
-        other = other if other in LEVEL else "__init__"
-        assert LEVEL[other] < LEVEL[here] or other == here, f"{path.name} imports {module}"
+GRAPH = {module: imports(module) for module in MODULES}
+
+
+def rooms_used_by(room: str) -> set[str]:
+    return {room_of(other) for module in MODULES if room_of(module) == room for other in GRAPH[module]} - {room, ""}
+
+
+def test_the_rooms_are_these() -> None:
+    assert {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"} == ROOMS
+    assert {path.name for path in ROOT.glob("*.py")} == {"__init__.py", "errors.py"}
+
+
+def test_site_and_server_do_not_know_each_other() -> None:
+    """Ban 1: the private and the public side have no edge between them."""
+    assert "server" not in rooms_used_by("site")
+    assert "site" not in rooms_used_by("server")
+
+
+def test_a_gate_needs_the_protocol_alone() -> None:
+    """Ban 2."""
+    assert rooms_used_by("gate") <= {"protocol", "common", "errors"}
+
+
+@pytest.mark.parametrize("room", ["scores", "data"])
+def test_scores_and_data_know_neither_protocol_nor_records(room: str) -> None:
+    """Ban 3: from logs to scores, whatever is made of them afterwards."""
+    assert not rooms_used_by(room) & {"protocol", "records"}
+
+
+def test_only_commands_use_the_demo() -> None:
+    """Ban 4."""
+    assert [room for room in ROOMS if "demo" in rooms_used_by(room)] == ["cli"]
+
+
+def test_nothing_goes_round_in_circles() -> None:
+    """Neither modules nor rooms, imports inside functions included; a cycle raises CycleError with its members."""
+    own = {module: {other for other in others if other} for module, others in GRAPH.items() if module}
+    tuple(TopologicalSorter(own).static_order())
+    tuple(TopologicalSorter({room: rooms_used_by(room) for room in ROOMS}).static_order())
+
+
+def test_every_check_of_imports_can_fail() -> None:
+    """The graph is not empty where the bans look."""
+    assert {"protocol", "records"} <= rooms_used_by("site")
+    assert {"protocol", "maths"} <= rooms_used_by("server")
+    assert rooms_used_by("gate") == {"protocol", "common", "errors"}
+    assert "common" in rooms_used_by("scores") & rooms_used_by("data")
 
 
 def test_maths_is_alone_and_pure() -> None:
@@ -92,20 +122,63 @@ def test_maths_is_alone_and_pure() -> None:
                 assert node.func.id not in ("open", "print", "input"), path
 
 
-def test_seeds_exist_only_in_the_audit() -> None:
-    for path in FILES:
+def test_seeds_exist_only_where_runs_are_simulated() -> None:
+    for module, path in MODULES.items():
         if "default_rng" in path.read_text():
-            assert layer_of(path) in ("audit", "simulate"), path
+            assert room_of(module) in ("audit", "simulate"), path
 
 
 def test_the_surface_is_what_it_says() -> None:
     assert sorted(fedsrc.__all__) == fedsrc.__all__
+    assert {*fedsrc._HOME_OF, "__version__"} == set(fedsrc.__all__)
     for name in fedsrc.__all__:
         assert getattr(fedsrc, name) is not None
-    public = {name for name in vars(fedsrc) if not name.startswith("_")}
-    modules = {path.stem for path in ROOT.iterdir()}
-    assert public - modules <= {*fedsrc.__all__, "annotations"}
-    assert set(fedsrc.__all__) - public == {"__version__"}
+        assert name in dir(fedsrc)
+    assert not ROOMS & set(fedsrc.__all__), "a name that a room would hide once it is imported"
+    with pytest.raises(AttributeError, match="no attribute 'magic'"):
+        fedsrc.magic  # noqa: B018
+    told = ast.parse((ROOT / "__init__.py").read_text()).body
+    typed = next(node for node in told if isinstance(node, ast.If))
+    homes = {
+        alias.name: (node.module or "").removeprefix("fedsrc.")
+        for node in ast.walk(typed)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert homes == fedsrc._HOME_OF
+
+
+def loaded_by(code: str) -> set[str]:
+    """Which heavy libraries a fresh process has loaded after some code."""
+    show = f"import sys; print(*({HEAVY!r} & sys.modules.keys()))".replace(repr(HEAVY), repr(set(HEAVY)))
+    done = subprocess.run([sys.executable, "-c", f"{code}\n{show}"], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import fedsrc",
+        "from fedsrc import Gate",
+        "from fedsrc.cli.main import cli; cli(['--help'], standalone_mode=False)",
+    ],
+)
+def test_what_most_people_do_first_is_light(code: str) -> None:
+    assert loaded_by(code) == set()
+
+
+def test_the_check_of_lightness_can_fail() -> None:
+    assert {"polars", "numpy"} <= loaded_by("from fedsrc import read_records")
+
+
+def test_the_table_of_commands_is_theirs() -> None:
+    """`--help` prints sentences of a table; each is the first sentence of the command's own help."""
+    assert isinstance(cli, Commands)
+    for name, sentence in COMMANDS.items():
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        assert command.name == name
+        assert command.get_short_help_str(limit=1_000) == sentence
 
 
 def test_every_public_function_is_documented() -> None:

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fedsrc.cli import cli
+from fedsrc.cli.main import cli
 from fedsrc.common.canonical import digest, file_digest
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError

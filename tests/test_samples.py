@@ -21,7 +21,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsrc import cli_score
+from fedsrc.cli import score as cli_score
 from fedsrc.data.answers import Answer, write_answers
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats

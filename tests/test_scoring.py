@@ -19,8 +19,8 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsrc import cli_score
-from fedsrc.cli_fit import fit_command
+from fedsrc.cli import score as cli_score
+from fedsrc.cli.fit import fit_command
 from fedsrc.common.canonical import file_digest
 from fedsrc.data.answers import Answer, write_answers
 from fedsrc.errors import FedsrcError

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fedsrc.cli import cli
+from fedsrc.cli.main import cli
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, REFUSED, RELEASE, Frame
 from fedsrc.federation.live.guard import NOT_ALLOWED

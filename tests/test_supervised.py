@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from fedsrc.cli_fit import fit_command
+from fedsrc.cli.fit import fit_command
 from fedsrc.common.canonical import digest_bytes
 from fedsrc.data.answers import Answer, write_answers
 from fedsrc.errors import FedsrcError

@@ -32,7 +32,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from fedsrc.cli import cli
+from fedsrc.cli.main import cli
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.common.words import plain
 from fedsrc.errors import FedsrcError

@@ -15,7 +15,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from fedsrc import cli_score
+from fedsrc.cli import score as cli_score
 from fedsrc.data.answers import Answer, write_answers
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.models import transformers_sampling

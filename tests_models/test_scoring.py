@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 
-from fedsrc import cli_score
+from fedsrc.cli import score as cli_score
 from fedsrc.data.answers import Answer, write_answers
 from fedsrc.data.embedded import TASKS, Task, score_table
 from fedsrc.data.halueval import read_halueval

@@ -1,30 +1,29 @@
-"""What commands that read tables and end in a certificate share: the table's options, and how a result is printed."""
+"""How commands end: a result on stdout as words or JSON, progress on a terminal, the exit status."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import click
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from fedsrc.cli_common import FilePath, command
+from fedsrc.cli.streams import command
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.monitor.monitor import MonitorState, state_of, words
 from fedsrc.planning.forecast import Forecast, after_abstention
 from fedsrc.protocol.certificate import Body
 from fedsrc.protocol.names import REGISTRATION
-from fedsrc.records.stream import Table
-from fedsrc.records.table import Columns
-from fedsrc.records.units import Records
 from fedsrc.report.card import card_text
 from fedsrc.server.folder import read_registration, read_run
 from fedsrc.server.state import Replay
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 SUMMARY = (
     "status",
     "threshold",
@@ -38,49 +37,6 @@ SUMMARY = (
     "registration",
     "transcript",
 )
-NAMES = tuple(field.name for field in fields(Columns))
-COLUMNS = [
-    click.option(f"--{name}-column", f"{name}_column", help=f"Name of the {name} column  [default: {name}]")
-    for name in NAMES
-]
-TABLE_OPTIONS = [
-    *COLUMNS,
-    click.option(
-        "--missing",
-        type=click.Choice(["refuse", "keep"]),
-        default="refuse",
-        show_default=True,
-        help="keep: a missing score is never accepted, a missing loss counts as unsupported.",
-    ),
-]
-FRESH = click.option("--fresh", is_flag=True, help="Assert that no unit was in an earlier table (without ids).")
-LEDGER = click.option("--ledger", type=FilePath, help="The site's ledger  [default: beside the records]")
-
-
-def options(many: list[Callable[[Command], Command]]) -> Callable[[Command], Command]:
-    """Apply a list of click options."""
-
-    def apply(command: Command) -> Command:
-        for option in reversed(many):
-            command = option(command)
-        return command
-
-    return apply
-
-
-def ledger_of(records: Path) -> Path:
-    """A ledger lies beside its records."""
-    return records.with_name(records.name + ".ledger")
-
-
-def table_at(path: Path, settings: Mapping[str, Any]) -> Table:
-    """The table, not yet read, under the user's column names."""
-    return Table(path, Columns(**{name: settings[f"{name}_column"] for name in NAMES}), settings["missing"])
-
-
-def read_table(path: Path, settings: Mapping[str, Any]) -> Records:
-    """The table in memory."""
-    return table_at(path, settings).whole()
 
 
 def finish(body: Body, folder: Path, output: str, *, development: Sequence[object] | None = None) -> NoReturn:
@@ -128,3 +84,15 @@ def after(folder: Path) -> Forecast | None:
 def emit(value: Mapping[str, Any]) -> None:
     """One JSON object on stdout."""
     click.echo(json.dumps(json.loads(canonical_bytes(dict(value)))))
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """A line that moves on a terminal; silence in a pipe."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console) as bar:
+        task = bar.add_task("starting")
+        yield lambda text: bar.update(task, description=text)

@@ -11,8 +11,9 @@ from typing import Any
 
 import click
 
-from fedsrc.cli_common import FORMAT, named, say
-from fedsrc.cli_run import Command, emit, options
+from fedsrc.cli.options import FORMAT, Command, named, options
+from fedsrc.cli.output import emit
+from fedsrc.cli.streams import say
 from fedsrc.errors import FedsrcError
 from fedsrc.gate.gate import Gate, Status
 

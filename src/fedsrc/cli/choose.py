@@ -9,7 +9,7 @@ from typing import Any
 import click
 import polars as pl
 
-from fedsrc.cli_common import FORMAT, FilePath
+from fedsrc.cli.options import FORMAT, FilePath
 from fedsrc.common.canonical import file_digest
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.catalogue import SCORES

@@ -9,8 +9,10 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from fedsrc.cli_common import FORMAT, FilePath, FolderPath, say
-from fedsrc.cli_run import FRESH, TABLE_OPTIONS, emit, options, read_table, show_monitor
+from fedsrc.cli.options import FORMAT, FRESH, TABLE_OPTIONS, FilePath, FolderPath, options
+from fedsrc.cli.output import emit, show_monitor
+from fedsrc.cli.streams import say
+from fedsrc.cli.table import read_table
 from fedsrc.common import signing
 from fedsrc.common.canonical import file_digest
 from fedsrc.common.durable import write_whole

@@ -12,7 +12,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from fedsrc.cli_common import FORMAT, JOBS, FolderPath, say
+from fedsrc.cli.options import FORMAT, JOBS, FolderPath
+from fedsrc.cli.streams import say
 from fedsrc.errors import FedsrcError
 
 if TYPE_CHECKING:

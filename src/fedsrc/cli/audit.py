@@ -12,7 +12,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fedsrc.cli_common import FORMAT, JOBS, FilePath, FolderPath, say
+from fedsrc.cli.options import FORMAT, JOBS, FilePath, FolderPath
+from fedsrc.cli.streams import say
 from fedsrc.errors import FedsrcError
 
 if TYPE_CHECKING:

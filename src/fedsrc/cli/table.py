@@ -1,16 +1,18 @@
-"""What a command says of a table before anything of it is spent: columns, development part, sites, the next step."""
+"""The table of a command: where its ledger is, how it is read, and what is said before anything is spent."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from fedsrc.cli_run import NAMES
+from fedsrc.cli.options import NAMES
 from fedsrc.common.words import count, plain
 from fedsrc.planning.register import Labels
 from fedsrc.protocol.registration import Development, Registration
 from fedsrc.records.stream import Table
-from fedsrc.records.units import LOCAL_SITE, Unit
+from fedsrc.records.table import Columns
+from fedsrc.records.units import LOCAL_SITE, Records, Unit
 
 MOST = 12  # columns or sites that one line names
 
@@ -68,3 +70,18 @@ def listed(names: Sequence[str]) -> str:
     """Names in a row, the first few of them."""
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
     return ", ".join(map(plain, names[:MOST])) + more
+
+
+def ledger_of(records: Path) -> Path:
+    """A ledger lies beside its records."""
+    return records.with_name(records.name + ".ledger")
+
+
+def table_at(path: Path, settings: Mapping[str, Any]) -> Table:
+    """The table, not yet read, under the user's column names."""
+    return Table(path, Columns(**{name: settings[f"{name}_column"] for name in NAMES}), settings["missing"])
+
+
+def read_table(path: Path, settings: Mapping[str, Any]) -> Records:
+    """The table in memory."""
+    return table_at(path, settings).whole()

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from fedsrc.cli_common import BATCH_TOKENS, DEVICE, DTYPE, FORMAT, MODEL_CHOICES, REVISION, FilePath, FolderPath, say
+from fedsrc.cli.options import BATCH_TOKENS, DEVICE, DTYPE, FORMAT, MODEL_CHOICES, REVISION, FilePath, FolderPath
+from fedsrc.cli.streams import say
 from fedsrc.common.canonical import file_digest
 from fedsrc.data.answers import Answer, read_answers
 from fedsrc.errors import FedsrcError

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from fedsrc.cli_common import FORMAT, FilePath, say
+from fedsrc.cli.options import FORMAT, FilePath
+from fedsrc.cli.streams import say
 from fedsrc.common.canonical import digest_bytes
 from fedsrc.common.durable import write_whole
 from fedsrc.data.answers import answers_bytes

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import fedsrc
-from fedsrc.cli_common import BATCH_TOKENS, DEVICE, DTYPE, FORMAT, MODEL_CHOICES, REVISION, FilePath
+from fedsrc.cli.options import BATCH_TOKENS, DEVICE, DTYPE, FORMAT, MODEL_CHOICES, REVISION, FilePath
 from fedsrc.common.canonical import digest, file_digest
 from fedsrc.common.durable import write_whole
 from fedsrc.data.answers import Answer, read_answers

@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 
 import fedsrc
-from fedsrc.cli_common import FilePath, FolderPath, say
+from fedsrc.cli.options import FilePath, FolderPath
+from fedsrc.cli.streams import say
 from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.names import REGISTRATION

@@ -1,0 +1,121 @@
+"""`fedsrc certify`: from a labelled table to a certificate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedsrc.cli.options import (
+    CHOICES,
+    FORMAT,
+    FRESH,
+    KEY,
+    LEDGER,
+    TABLE_OPTIONS,
+    FilePath,
+    FolderPath,
+    PerSiteText,
+    options,
+    server_key,
+)
+from fedsrc.cli.output import emit, finish, progress
+from fedsrc.cli.registering import choices_of, given_choices, new_registration
+from fedsrc.cli.streams import say
+from fedsrc.cli.table import ledger_of, listed, table_at, table_options, uses
+from fedsrc.common import signing
+from fedsrc.common.words import count
+from fedsrc.errors import FedsrcError
+from fedsrc.federation.local import certify_table
+from fedsrc.protocol.certificate import Body
+from fedsrc.protocol.registration import Registration
+from fedsrc.records.development import calibrating
+from fedsrc.records.stream import Table
+from fedsrc.records.units import Records
+from fedsrc.server.state import Replay
+
+
+@click.command("certify")
+@click.argument("records", type=FilePath)
+@click.option("--registration", type=FilePath, help="What was registered; without it, part of the table is set apart.")
+@click.option("-o", "--output", "folder", type=FolderPath, default="run", show_default=True)
+@LEDGER
+@click.option("--use-all", is_flag=True, help="Use every unit before deciding (policy final).")
+@click.option("--in-order", is_flag=True, help="The table is a stream: use units in its order, not shuffled.")
+@click.option("--check", is_flag=True, help="Read the table, say what would be used, and spend nothing.")
+@FRESH
+@click.option("--sign-with", type=PerSiteText(), help="Private key files of sites whose keys are registered.")
+@options(CHOICES)
+@options(TABLE_OPTIONS)
+@FORMAT
+@KEY
+def certify_command(
+    records: Path,
+    registration: Path | None,
+    folder: Path,
+    ledger: Path | None,
+    use_all: bool,
+    in_order: bool,
+    check: bool,
+    fresh: bool,
+    sign_with: dict[str, str] | None,
+    output: str,
+    key: Path | None,
+    **settings: Any,
+) -> None:
+    """From a labelled table to a signed certificate (or an honest abstention)."""
+    source = table_at(records, settings)
+    table = source.whole()
+    if use_all:
+        settings["policy"] = "final"
+    if registration is not None:
+        given = given_choices()
+        if given or use_all:
+            name = "--use-all" if use_all else given[0]
+            raise FedsrcError(f"{name} is fixed by the registration", hint="leave it out, or register anew")
+        registered = Registration.read(registration)
+        say(uses(source, registered.privacy.unit, table.site_names))
+    else:
+        picked = choices_of(settings, table, records)
+        say(uses(source, picked.unit, table.site_names))
+        registered = new_registration(table, picked)
+    if check:
+        show_check(source, table, registered, output)
+        return
+    site_keys = {name: signing.load(Path(path)) for name, path in (sign_with or {}).items()}
+    place = ledger or ledger_of(records)
+    body = certified(registered, table, folder, place, key, in_order=in_order, fresh=fresh, site_keys=site_keys)
+    finish(body, folder, output, development=None if registration else [records, *table_options(settings)])
+
+
+def show_check(source: Table, table: Records, registration: Registration, output: str) -> None:
+    """What a run would use of a table."""
+    units = {name: len(each) for name, each in calibrating(registration, table).items()}
+    used, unused = source.columns.used(source.present), source.columns.unused(source.present)
+    unit, total = registration.privacy.unit, sum(units.values())
+    if output == "json":
+        account = {"rows": len(table), "unit": unit, "calibrating": units}
+        emit({"status": "CHECKED", "columns": used, "unused": unused, **account})
+        return
+    sites = listed([f"{name} {number:,}" for name, number in units.items()])
+    click.echo(f"{source.path}: {count(len(table), 'row')}; {count(total, unit)} could calibrate ({sites}).")
+    most = min(total, registration.most_units)
+    click.echo(f"A run would ask for {most:,} of them at most. Whether some were used before was not looked at.")
+    click.echo("Nothing was spent and nothing was written. Run it without --check to certify.")
+
+
+def certified(
+    registration: Registration, table: Records, folder: Path, ledger: Path, key: Path | None, **how: Any
+) -> Body:
+    """Run with progress on the terminal."""
+    signer = signing.load_or_make(server_key(key))
+    with progress() as step:
+
+        def watch(replay: Replay) -> None:
+            if replay.trace:
+                now = replay.trace[-1]
+                bound = f"risk at most {now.risk_upper:.3g}" if now.risk_upper < 1 else "no bound yet"
+                step(f"round {now.round}: {now.records:,} records, {bound}")
+
+        return certify_table(registration, table, folder, ledger, signer, watch=watch, **how)

@@ -1,0 +1,78 @@
+"""From a command's options to a registration, with a part of the table set apart where none is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from fedsrc.cli.streams import say
+from fedsrc.cli.table import development_words, mixture_words
+from fedsrc.common.words import count
+from fedsrc.errors import FedsrcError
+from fedsrc.planning.register import Choices, development_labels, development_part, register
+from fedsrc.protocol.registration import Development, Registration
+from fedsrc.records.units import Records, check_unit
+
+DEVELOPMENT_SHARE = 0.2
+
+
+def new_registration(table: Records, picked: Choices) -> Registration:
+    """Register from a part of the table itself, and say so."""
+    development = development_part(table, picked.unit, DEVELOPMENT_SHARE)
+    registration = register(picked, table, development)
+    one, apart = development.units == 1, count(development.units, picked.unit)
+    why = "to see how losses and sources look" if picked.grid else "to choose thresholds"
+    say(
+        f"No registration given: {apart} ({DEVELOPMENT_SHARE:.0%}) {'is' if one else 'are'} set apart {why};"
+        f" {'it does' if one else 'they do'} not calibrate and privacy does not protect"
+        f" {'it' if one else 'them'}."
+    )
+    say_development(table, development, picked)
+    for line in mixture_words(registration):
+        say(line)
+    return registration
+
+
+def say_development(table: Records, development: Development, picked: Choices) -> None:
+    """What a development part, which is not protected, shows before anything is spent."""
+    wanted = 0 if picked.grid else picked.thresholds
+    for line in development_words(
+        development, picked.unit, development_labels(table, development, picked.unit), wanted
+    ):
+        say(line)
+
+
+def choices_of(settings: Mapping[str, Any], table: Records | None, path: Path) -> Choices:
+    """The user's choices over the preset's."""
+    for name, flag in (("target_risk", "--target"), ("epsilon", "--epsilon")):
+        if settings.get(name) is None:
+            raise FedsrcError(
+                f"{flag} is needed", hint=f"{flag} {'0.2' if name == 'target_risk' else '4'}, for example"
+            )
+    if settings.get("method") and settings.get("preset") != "paper":
+        raise FedsrcError("--method belongs to --preset paper", hint="the default preset is the betting certificate")
+    names = {field.name for field in fields(Choices)}
+    given = {name: value for name, value in settings.items() if name in names and value is not None}
+    asked = settings.get("unit")
+    if table is None:
+        return Choices(**{**given, "independent": asked == "record"})
+    unit = check_unit(table, asked, str(path))
+    return Choices(**{**given, "unit": unit, "independent": asked == "record"})
+
+
+def given_choices() -> list[str]:
+    """Which registration options were given on the command line or in the environment."""
+    context = click.get_current_context()
+    names = {field.name for field in fields(Choices)}
+    return [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name in names
+        and context.get_parameter_source(parameter.name or "")
+        in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    ]

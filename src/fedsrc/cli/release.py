@@ -1,0 +1,35 @@
+"""`fedsrc release`: at a site, answer a request file."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedsrc.cli.options import FRESH, LEDGER, TABLE_OPTIONS, FilePath, options
+from fedsrc.cli.table import ledger_of, table_at
+from fedsrc.common import signing
+from fedsrc.common.durable import write_whole
+from fedsrc.federation.airgap import answer_file
+from fedsrc.site.ledger import Ledger
+
+
+@click.command("release")
+@click.argument("request", type=FilePath)
+@click.argument("records", type=FilePath)
+@click.option("--key", type=FilePath, required=True, help="The site's private key.")
+@click.option("-o", "--output", "target", type=FilePath, help="[default: the request's name with .release.json]")
+@LEDGER
+@FRESH
+@options(TABLE_OPTIONS)
+def release_command(
+    request: Path, records: Path, key: Path, target: Path | None, ledger: Path | None, fresh: bool, **settings: Any
+) -> None:
+    """At a site: answer a request file with a release file. Asked again, it writes the same bytes."""
+    place = target or request.with_name(request.name.removesuffix(".json").removesuffix(".request") + ".release.json")
+    with closing(Ledger(ledger or ledger_of(records), must_exist=True)) as book:
+        data = answer_file(request, lambda: table_at(records, settings), book, signing.load(key), fresh=fresh)
+    write_whole(place, data)
+    click.echo(f"Wrote {place}: carry it to the server.")

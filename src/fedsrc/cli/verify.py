@@ -1,0 +1,32 @@
+"""`fedsrc verify`: recompute a certificate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fedsrc.cli.options import FORMAT, Digits, FolderPath
+from fedsrc.cli.output import finish
+from fedsrc.cli.streams import say
+from fedsrc.errors import FedsrcError
+from fedsrc.server.verify import verify
+
+
+@click.command("verify")
+@click.argument("folder", type=FolderPath)
+@click.option("--trust", type=Digits(), multiple=True, help="Public key that must have signed; repeatable.")
+@click.option("--registration", type=Digits(), help="Digest that the registration must have.")
+@FORMAT
+def verify_command(folder: Path, trust: tuple[str, ...], registration: str | None, output: str) -> None:
+    """Recompute a run's certificate from its transcript, and check chain, digests and signature."""
+    found = verify(folder, trusted=trust)
+    if registration is not None and found.body["registration"] != registration:
+        raise FedsrcError(f"the run is of registration {found.body['registration']}", where=str(folder))
+    if found.expired:
+        raise FedsrcError(f"the certificate expired on {found.body['expires']}", where=str(folder))
+    note = click.echo if output == "text" else say
+    note("Verified: the certificate follows from registration and transcript, and its signature fits.")
+    if not found.trusted:
+        note("Its key was not compared with one you trust; pass --trust KEY to do so.")
+    finish(found.body, folder, output)
