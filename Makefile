@@ -7,28 +7,35 @@ MODELS := $(VENV)/.models
 FLOWER := $(VENV)/flower
 BROWSER := $(VENV)/browser
 DOCS := $(VENV)/docs
+PYTHONS := src tests research examples docs/site
+ELSEWHERE := --ignore=tests/models --ignore=tests/live --ignore=tests/browser # they have targets of their own
 
-.PHONY: demo test test-models test-live test-browser docs bench reproduce clean
+.PHONY: demo test test-all test-models test-live test-browser docs bench reproduce clean
 
 demo: $(READY)
 	$(BIN)/fedsrc demo
 	@echo "(the fedsrc command is in $(BIN); activate it with: . $(BIN)/activate)"
 
+# Lint, types, and the tests that need no study, no kill loop and no result computed again.
 test: $(READY)
-	$(BIN)/ruff check src tests tests_models tests_live tests_browser benchmarks examples docs/site
-	$(BIN)/ruff format --check src tests tests_models tests_live tests_browser benchmarks examples docs/site
+	$(BIN)/ruff check $(PYTHONS)
+	$(BIN)/ruff format --check $(PYTHONS)
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 -m "not thorough" $(ELSEWHERE)
+
+# The same, then faults, fuzzing, attacks and results.
+test-all: test
+	$(BIN)/pytest -n 2 -m thorough $(ELSEWHERE)
 
 test-models: $(MODELS)
-	HF_HUB_OFFLINE=1 $(BIN)/pytest tests_models
+	HF_HUB_OFFLINE=1 $(BIN)/pytest tests/models
 
 test-live: $(FLOWER)/.ready
-	$(FLOWER)/bin/pytest tests_live
+	$(FLOWER)/bin/pytest tests/live
 
 test-browser: $(BROWSER)/.ready # needs a Chromium on the PATH, or its place in FEDSRC_CHROMIUM
-	$(BROWSER)/bin/pytest tests_browser
-	$(BROWSER)/bin/python -m tests_browser.verdicts docs
+	$(BROWSER)/bin/pytest tests/browser
+	$(BROWSER)/bin/python -m tests.browser.verdicts docs
 
 docs: $(DOCS)/.ready # the site, in build/docs; fails on a broken link or anchor, and on anything from another host
 	rm -rf build/docs
@@ -36,15 +43,15 @@ docs: $(DOCS)/.ready # the site, in build/docs; fails on a broken link or anchor
 	$(DOCS)/bin/python docs/site/check.py build/docs
 
 bench: $(READY)
-	$(BIN)/python benchmarks/population_l.py
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py
-	$(BIN)/python benchmarks/large.py
-	$(BIN)/python benchmarks/boundary.py
-	$(BIN)/python benchmarks/membership.py
+	$(BIN)/python -m research.benchmarks.population_l
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m research.benchmarks.speed
+	$(BIN)/python -m research.benchmarks.large
+	$(BIN)/python -m research.benchmarks.boundary
+	$(BIN)/python -m research.benchmarks.membership
 
 TABLES ?= tables
 reproduce: $(READY) # the paper's studies; real RAGTruth tables lie in $(TABLES), see docs/audit.md
-	$(BIN)/fedsrc reproduce -o docs/results/studies --tables $(TABLES)
+	$(BIN)/python -m research --tables $(TABLES)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -1,9 +1,5 @@
 """The walk-throughs do what they say: their commands are run in order, in a folder of their own.
 
-In a page, a ```python block is a script to run, and a ```console block holds commands ("$ ...", continued by "> ...")
-with what they print. A command ends with status 0 unless it says "# exit status N". Every line shown must be in the
-real output, in that order, up to numbers, digests and repetition; "..." stands for whatever was left out.
-
 Mutants killed: a command or an option that was renamed, a message that a page still quotes in its old words, a step
 left out of a page, an exit status that changed.
 
@@ -19,158 +15,17 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from itertools import groupby
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-BLOCK = re.compile(r"^ *```(console|python)\n(.*?)^ *```$", flags=re.MULTILINE | re.DOTALL)
+from tests.support import ROOT
+from tests.support.reader import Reader, Step, console, missing, steps, warm
+
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("examples/*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("paper/*.md")]
-STATUS = re.compile(r"# exit status (\d+)$")
-NUMBER = re.compile(r"[0-9a-f]{16,}|\d+(?:[.,]\d+)*")
-
-# Python takes most of a second to import fedsrc, and a page has dozens of commands. So one process imports it and
-# forks for every command; the `fedsrc` that a page finds on its PATH hands over its arguments, folder and streams.
-SERVER = """
-import json, os, signal, socket, sys
-from fedsrc.cli.main import COMMANDS, cli, main
-
-for name in COMMANDS:  # commands are loaded when they are called: here once for all
-    cli.get_command(None, name)
-
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-listener = socket.socket(socket.AF_UNIX)
-listener.bind(sys.argv[1])
-listener.listen()
-print("ready", flush=True)
-while True:
-    caller = listener.accept()[0]
-    data, streams, _, _ = socket.recv_fds(caller, 1 << 20, 3)
-    if os.fork() == 0:
-        sys.argv, folder = json.loads(data)
-        os.chdir(folder)
-        for place, stream in enumerate(streams):
-            os.dup2(stream, place)
-        status = 0
-        try:
-            main()
-        except SystemExit as end:
-            status = end.code or 0
-        sys.stdout.flush()
-        caller.send(bytes([status]))
-        os._exit(0)
-    for handle in (*streams, caller.detach()):
-        os.close(handle)
-"""
-CLIENT = """#!{python} -IS
-import json, os, socket, sys
-
-server = socket.socket(socket.AF_UNIX)
-server.connect({address!r})
-socket.send_fds(server, [json.dumps([["fedsrc", *sys.argv[1:]], os.getcwd()]).encode()], [0, 1, 2])
-answer = server.recv(1)
-sys.exit(answer[0] if answer else 70)
-"""
-
-
-@dataclass(frozen=True)
-class Step:
-    """One command of a page, what the page says it prints, and its exit status."""
-
-    command: str
-    shown: tuple[str, ...] = ()
-    status: int = 0
-
-
-def steps(page: Path) -> Iterator[Step]:
-    """The commands of a page, in order."""
-    for kind, text in BLOCK.findall(page.read_text(encoding="utf-8")):
-        if kind == "python":
-            yield Step(f"python - <<'END'\n{text}END")
-        else:
-            yield from console(text)
-
-
-def console(text: str) -> Iterator[Step]:
-    """The commands of a console block."""
-    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-        first, *lines = part.splitlines()
-        more = [line for line in lines if line.startswith("> ")]
-        command = "\n".join([first, *(line.removeprefix("> ") for line in more)])
-        found = STATUS.search(command)
-        yield Step(command, tuple(lines[len(more) :]), int(found[1]) if found else 0)
-
-
-def masked(text: str) -> list[str]:
-    """Lines with numbers and digests blanked, without empty lines and repetition."""
-    plain = text.replace("no bound yet", "risk at most 0").replace("rounds", "round").replace("releases", "release")
-    lines = [" ".join(NUMBER.sub("#", line).split()) for line in plain.splitlines()]
-    return [line for line, _ in groupby(filter(None, lines))]
-
-
-def missing(output: str, shown: tuple[str, ...]) -> str | None:
-    """The first shown line that the output lacks, or None."""
-    rest = iter(masked(output))
-    for line in masked("\n".join(shown)):
-        pattern = ".*".join(map(re.escape, re.split(r" ?\.\.\. ?", line)))
-        if line != "..." and not any(re.fullmatch(pattern, each) for each in rest):
-            return line
-    return None
-
-
-class Reader:
-    """A reader at a terminal: an empty folder, an empty home, and the commands of this Python."""
-
-    def __init__(self, folder: Path, seconds: float = 120.0) -> None:
-        self.seconds = seconds
-        self.work, self.home, self.bin = (folder / name for name in ("work", "home", "bin"))
-        for each in (self.work, self.home, self.bin):
-            each.mkdir()
-
-    def environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("FEDSRC_")}
-        path = [str(self.bin), str(Path(sys.executable).parent), kept.get("PATH", "")]
-        return {**kept, "PATH": os.pathsep.join(path), "HOME": str(self.home), "XDG_CONFIG_HOME": str(self.home)}
-
-    def run(self, step: Step) -> str:
-        """Run one command, compare it with what the page says, and return what it printed."""
-        done = subprocess.run(
-            ["bash", "-e", "-o", "pipefail", "-c", step.command],
-            cwd=self.work, env=self.environment(), text=True, timeout=self.seconds, check=False,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        assert done.returncode == step.status, f"{step.command}\n{done.stdout}"
-        lost = missing(done.stdout, step.shown)
-        assert lost is None, f"{step.command}\ndoes not print: {lost}\n{done.stdout}"
-        return done.stdout
-
-
-@contextmanager
-def warm(reader: Reader) -> Iterator[None]:
-    """Give a reader a `fedsrc` that starts at once."""
-    with tempfile.TemporaryDirectory() as place:  # a socket's path must be short
-        address = f"{place}/s"
-        command = [sys.executable, "-c", SERVER, address]
-        server = subprocess.Popen(command, env=reader.environment(), stdout=subprocess.PIPE, text=True)
-        assert server.stdout is not None
-        with server.stdout as started:
-            assert started.readline() == "ready\n"
-        client = reader.bin / "fedsrc"
-        client.write_text(CLIENT.format(python=sys.executable, address=address))
-        client.chmod(0o755)
-        try:
-            yield
-        finally:
-            server.kill()
-            server.wait()
 
 
 @pytest.mark.parametrize("name", ["air-gapped", "card", "choosing", "monitor", "your-own-table", "scores"])
@@ -236,6 +91,26 @@ def test_links_lead_somewhere(page: Path) -> None:
             target = page.parent / name if name else page
             assert target.exists(), name
             assert not anchor or anchor in anchors(target), f"{name}#{anchor}"
+
+
+PLACE = re.compile(r"`([\w/.-]+)`")
+
+
+def test_the_places_in_the_contributors_page_exist() -> None:
+    """Tables "The walk of a record" (below src/fedsrc) and "Where does it go?" (below the root)."""
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    walk, where = page.split("### The walk of a record")[1].split("### Where does it go?")
+    steps_, things = ([line for line in part.splitlines() if line.startswith("| ")][1:] for part in (walk, where))
+    for name in PLACE.findall(" ".join(steps_)):
+        assert (ROOT / "src" / "fedsrc" / name).is_file(), name
+    where_to = [name for line in things for name in PLACE.findall(line) if "/" in name]
+    assert len(steps_) > 8
+    assert len(things) > 12
+    for name in where_to:
+        assert (ROOT / name).exists(), name
+    rooms = {path.name for path in (ROOT / "src" / "fedsrc").iterdir() if (path / "__init__.py").is_file()}
+    house = page.split("src/fedsrc/\n")[1].split("research/")[0]
+    assert rooms == set(re.findall(r"^  (\w+)/ ", house, flags=re.MULTILINE))
 
 
 def test_the_comparison_can_fail() -> None:

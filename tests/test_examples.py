@@ -14,7 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.test_docs import ROOT, Reader, steps, warm
+from tests.support import ROOT
+from tests.support.reader import Reader, steps, warm
 
 EXAMPLES = ROOT / "examples"
 

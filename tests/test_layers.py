@@ -3,7 +3,7 @@
 Mutants killed: a site that imports the server or the other way round, a gate that needs records, scores that know the
 protocol, a command or a report that leans on the demo, two rooms or two modules that import each other (lazily too),
 a module put into the root, a formula that reads a file, a name of the surface without a home, a heavy library loaded
-by `fedsrc --help`, `import fedsrc` or `from fedsrc import Gate`.
+by `fedsrc --help`, `import fedsrc` or `from fedsrc import Gate`, a test that leans on a benchmark.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ import pytest
 import fedsrc
 from fedsrc.cli.main import COMMANDS, Commands, cli
 
-ROOT = Path(fedsrc.__file__).parent
+REPOSITORY = Path(__file__).resolve().parents[1]
+ROOT = REPOSITORY / "src" / "fedsrc"
 FILES = sorted(path for path in ROOT.rglob("*.py") if "__pycache__" not in path.parts)
 ROOMS = {
     "common", "maths", "protocol", "records", "site", "server", "planning", "simulate", "federation", "gate", "monitor",
-    "report", "data", "scores", "audit", "demo", "cli", "studies",
+    "report", "data", "scores", "audit", "demo", "cli",
 }  # fmt: skip
 HEAVY = ("polars", "scipy", "opendp", "joblib", "numpy", "matplotlib", "jinja2", "rich")
 
@@ -103,6 +104,21 @@ def test_every_check_of_imports_can_fail() -> None:
     assert {"protocol", "maths"} <= rooms_used_by("server")
     assert rooms_used_by("gate") == {"protocol", "common", "errors"}
     assert "common" in rooms_used_by("scores") & rooms_used_by("data")
+
+
+def test_tests_and_benchmarks_are_apart() -> None:
+    """Neither imports the other, nothing in the package imports either, and nobody bends the path of imports."""
+    places = {"src": ("tests", "research"), "research": ("tests",), "tests": ("research.benchmarks",)}
+    for place, banned in places.items():
+        files = sorted((REPOSITORY / place).rglob("*.py"))
+        assert len(files) > 20
+        for path in files:
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            names = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+            names |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+            assert not any(f"{name}.".startswith(f"{other}.") for name in names for other in banned), path
+            calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+            assert not calls & {"sys.path.insert", "sys.path.append"}, path
 
 
 def test_maths_is_alone_and_pure() -> None:

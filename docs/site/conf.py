@@ -28,7 +28,7 @@ include_patterns = [
     "CHANGELOG.md",
     "examples/*.md",
 ]
-exclude_patterns = [".venv", ".git", "build", "src", "tests*", "benchmarks", "docs/site"]
+exclude_patterns = [".venv", ".git", "build", "src", "tests", "research", "docs/site"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4  # links to headings are checked, and their names are those of GitHub
 nitpicky = True

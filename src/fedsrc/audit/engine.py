@@ -27,8 +27,6 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import polars as pl
-from joblib import Parallel, delayed, parallel_config
-from joblib.externals.loky import get_reusable_executor
 
 from fedsrc.audit.cell import Cell, build
 from fedsrc.audit.events import happen
@@ -38,6 +36,12 @@ from fedsrc.audit.study import Boundary, Setting, Study, Table
 from fedsrc.common.canonical import digest, file_digest
 from fedsrc.common.durable import read_text, unwritable, write_whole
 from fedsrc.errors import FedsrcError
+
+try:
+    from joblib import Parallel, delayed, parallel_config
+    from joblib.externals.loky import get_reusable_executor
+except ImportError as error:
+    raise FedsrcError("joblib is not installed", hint="pip install 'fedsrc[audit]'") from error
 
 SHARED = (
     "case",

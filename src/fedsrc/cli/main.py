@@ -33,8 +33,6 @@ COMMANDS = {  # the first sentence of each one's help: `fedsrc --help` loads no 
     " its risk has risen.",
     "register": "Fix everything before calibration: thresholds from labelled development RECORDS, and your choices.",
     "release": "At a site: answer a request file with a release file.",
-    "reproduce": "Run the named studies (without NAMES: all but the longest) and publish their pages,"
-    " tables and figures.",
     "request": "Start a run by files: write the first requests, to be carried to the sites.",
     "score": "Score ANSWERS (JSON lines or Parquet: evidence, response; question, loss, source, site)"
     " into a records table.",

@@ -1,0 +1,1 @@
+"""One script per page of docs/results: `python -m research.benchmarks.NAME`."""

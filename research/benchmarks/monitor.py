@@ -1,0 +1,427 @@
+"""The alarm after deployment: false alarms at the boundary, delay after a change, and RAGTruth's two splits.
+
+Writes docs/results/monitor.md. Run: python -m research.benchmarks.monitor TABLES_FOLDER  (ragtruth.parquet and
+ragtruth-fitted.parquet, as for research/benchmarks/scores.py)
+
+Simulated releases are those of a real monitor, with seeded discrete noise; they go through `fedsrc.server.alarm`, the
+fold of a real transcript. Wrong rules are tried on the same releases.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from fedsrc.maths import detector
+from fedsrc.maths.betting import Covariance
+from fedsrc.maths.binomial import clopper_pearson
+from fedsrc.planning.register import Choices, development_part, register
+from fedsrc.protocol.mechanism import registered_mechanism
+from fedsrc.protocol.registration import Registration
+from fedsrc.records.units import Records, units_of
+from fedsrc.server.alarm import RoundSample, bets_of, evidence, fold, log_line, plan_of, round_sample
+from fedsrc.server.recruiter import whole
+from fedsrc.simulate.population import Support, truth, uniform
+from fedsrc.simulate.trials import discrete_gaussian, simulate
+from research.pages import markdown, publish, records_of, words
+
+Ints = NDArray[np.int64]
+RUNS, RISK, ACCEPTANCE, SLOTS = 10_000, 0.2, 0.5, 40
+FALSE_ALARM, ROUNDS = 0.05, 200
+RUN_LENGTH, LONG = 20_000, 600
+EPSILONS = (math.inf, 4.0, 1.0)
+CHANGE, BEFORE, AFTER, DELAY_RUNS, DELAY_ROUNDS = 20, 0.15, (0.25, 0.3, 0.4), 1_000, 800
+SEEDS = 200
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Sites of a simulated deployment: how many units each sends a round, its weight and its risk."""
+
+    name: str
+    slots: tuple[int, ...]
+    weights: tuple[float, ...] | None
+    risks: tuple[float, ...]
+
+
+EQUAL = Scene("equal sites", (SLOTS,) * 5, None, (RISK,) * 5)
+DIFFERENT = Scene(
+    "sites with risks 0.05 to 0.40, each sending as much as it likes", (20, 80, 20, 60, 20), (0.2,) * 5,
+    (0.05, 0.4, 0.1, 0.3, 0.15),
+)  # fmt: skip
+GOOD_ONE_SILENT = Scene(
+    "the best site silent, and charged", (0, 50, 50, 50, 50), (0.2,) * 5, (0.0, 0.25, 0.25, 0.25, 0.25)
+)
+
+
+def monitor(scene: Scene, epsilon: float, guarantee: Literal["probability", "run length"]) -> Registration:
+    """The registration of a monitor of that scene; nothing is refused, so the whole probability goes to alarms."""
+    count = len(scene.slots)
+    weights = scene.weights or (None,) * count
+    promise = {"false_alarm": FALSE_ALARM} if guarantee == "probability" else {"run_length": RUN_LENGTH}
+    return Registration.model_validate({
+        "claim": {"target_risk": RISK},
+        "thresholds": {"values": (0.5,), "weights": (1.0,)},
+        "certificate": {
+            "method": "monitor", "certificate": "0" * 64, "risk": RISK, "guarantee": guarantee, **promise,
+        },
+        "privacy": {"epsilon": epsilon},
+        "sites": [{"name": f"site-{i}", "weight": weights[i]} for i in range(count)],
+    })  # fmt: skip
+
+
+def releases(
+    reg: Registration, scene: Scene, risks: tuple[float, ...], rng: np.random.Generator, runs: int
+) -> RoundSample:
+    """One round of every run: exact masses of accepted units, encoded and noised as a site does."""
+    rule = registered_mechanism(reg)
+    slots = np.asarray(scene.slots)
+    accepted = rng.binomial(slots, ACCEPTANCE, (runs, slots.size))
+    bad = rng.binomial(accepted, np.asarray(risks))
+    bins = np.stack([np.zeros_like(bad), accepted - bad, np.zeros_like(bad), bad], axis=-1)
+    exact = rule.basis.encode(bins.reshape(runs, slots.size, 2, 2))
+    noisy = exact + discrete_gaussian(rng, rule.scale, exact.shape) * (slots > 0)[:, None, None]
+    return round_sample(reg, scene.slots, noisy)
+
+
+# ---------------------------------------------------------------- the monitor, and wrong rules on the same releases
+
+
+def factor(reg: Registration, seen: RoundSample) -> NDArray[np.float64]:
+    """A round's factor per bet."""
+    m = seen.masses
+    return detector.log_factor(m.unsupported, m.supported, m.noise, by=seen.by, bets=bets_of(plan_of(reg)))
+
+
+def above_single_line(reg: Registration, log_M: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return np.asarray(detector.log_evidence(log_M, bets_of(plan_of(reg)).p) >= -math.log(FALSE_ALARM))
+
+
+class Right:
+    """The product's own fold."""
+
+    def __init__(self, reg: Registration, runs: int) -> None:
+        self.reg, self.line = reg, log_line(plan_of(reg))
+        self.log_M = np.full((runs, plan_of(reg).bets.count), -np.inf)
+
+    def rings(self, seen: RoundSample, round: int) -> NDArray[np.bool_]:
+        self.log_M, _ = fold(self.reg, self.log_M, seen, round)
+        return np.asarray(evidence(self.reg, self.log_M, round) >= self.line)
+
+
+class NoiseIgnored(Right):
+    """The noise is taken for data."""
+
+    def rings(self, seen: RoundSample, round: int) -> NDArray[np.bool_]:
+        none = np.zeros(1)
+        return super().rings(replace(seen, masses=replace(seen.masses, noise=Covariance(none, none, none))), round)
+
+
+class WeightsIgnored(Right):
+    """Every site counts by what it sends, and a silent one is forgotten."""
+
+    def rings(self, seen: RoundSample, round: int) -> NDArray[np.bool_]:
+        return super().rings(replace(seen, by=detector.Shares(np.ones_like(seen.by.q), 0.0)), round)
+
+
+class NoSpending(Right):
+    """Every start is given one, and the line is that of a single start."""
+
+    def rings(self, seen: RoundSample, round: int) -> NDArray[np.bool_]:
+        del round  # every start is the same
+        self.log_M = detector.step(self.log_M, factor(self.reg, seen), 1.0)
+        return above_single_line(self.reg, self.log_M)
+
+
+class Repeated(Right):
+    """A test for one time at the 5% level, of all units so far, repeated after every round."""
+
+    def __init__(self, reg: Registration, runs: int) -> None:
+        super().__init__(reg, runs)
+        self.excess = np.zeros(runs)
+        self.variance = np.zeros(runs)
+
+    def rings(self, seen: RoundSample, round: int) -> NDArray[np.bool_]:
+        del round  # as if there had been no other look
+        m, q = seen.masses, seen.by.q
+        self.excess += (m.unsupported - RISK * m.accepted) @ q
+        noise = m.noise.of(1.0 - RISK, -RISK) * np.ones(q.size)
+        self.variance += np.maximum(m.accepted @ q**2, 1.0) * RISK * (1 - RISK) + noise @ q**2
+        return np.asarray(self.excess >= ndtri(1 - FALSE_ALARM) * np.sqrt(self.variance))
+
+
+class Single(Right):
+    """One start, at deployment: no restart."""
+
+    def rings(self, seen: RoundSample, round: int) -> NDArray[np.bool_]:
+        self.log_M = (np.zeros_like(self.log_M) if round == 1 else self.log_M) + factor(self.reg, seen)
+        return above_single_line(self.reg, self.log_M)
+
+
+# ---------------------------------------------------------------- (a), (b): nothing has changed
+
+
+def first_rings(
+    reg: Registration, scene: Scene, rules: list[Right], *, runs: int, rounds: int, seed: list[int]
+) -> list[Ints]:
+    """The round in which each rule first rings in each run, rounds + 1 if it does not; the scene stays as it is."""
+    rng = np.random.default_rng(seed)
+    first = [np.full(runs, rounds + 1) for _ in rules]
+    for t in range(1, rounds + 1):
+        seen = releases(reg, scene, scene.risks, rng, runs)
+        for rule, found in zip(rules, first, strict=True):
+            found[(found > rounds) & rule.rings(seen, t)] = t
+    return first
+
+
+def boundary(scene: Scene, epsilon: float, place: int) -> list[str]:
+    """One row: how often each rule ever rings in ROUNDS rounds."""
+    reg = monitor(scene, epsilon, "probability")
+    kinds = (Right, NoiseIgnored, WeightsIgnored, NoSpending, Repeated)
+    first = first_rings(reg, scene, [kind(reg, RUNS) for kind in kinds], runs=RUNS, rounds=ROUNDS, seed=[10, place])
+    counts = [int((each <= ROUNDS).sum()) for each in first]
+    low, high = clopper_pearson(counts[0], RUNS, 0.05)
+    wrong = [f"{n:,}" for n in counts[1:]]
+    wrong[0] = wrong[0] if math.isfinite(epsilon) else ""
+    wrong[1] = wrong[1] if scene.weights else ""
+    return [scene.name, words(epsilon), f"{counts[0]:,}", f"[{low:.4f}, {high:.4f}]", *wrong]
+
+
+def run_lengths(epsilon: float, place: int) -> list[str]:
+    """One row: mean units until an alarm, each run cut off after LONG rounds."""
+    reg = monitor(EQUAL, epsilon, "run length")
+    rules = [kind(reg, RUNS) for kind in (Right, NoiseIgnored)]
+    first = first_rings(reg, EQUAL, rules, runs=RUNS, rounds=LONG, seed=[20, place])
+    size = sum(EQUAL.slots)
+    units = [np.minimum(each, LONG) * size for each in first]
+    mean, error = units[0].mean(), 1.96 * units[0].std(ddof=1) / math.sqrt(RUNS)
+    ignored = f"{units[1].mean():,.0f}" if math.isfinite(epsilon) else ""
+    ever = f"{(first[0] <= LONG).mean():.1%}"
+    return [words(epsilon), f"{mean:,.0f}", f"[{mean - error:,.0f}, {mean + error:,.0f}]", ever, ignored]
+
+
+# ---------------------------------------------------------------- (c): a change
+
+
+def delays(epsilon: float, after: float, place: int) -> list[str]:
+    """One row: units from the change to the alarm, by both guarantees and by a single start."""
+    rng = np.random.default_rng([30, place])
+    regs = [monitor(EQUAL, epsilon, "probability"), monitor(EQUAL, epsilon, "run length")]
+    rules: list[Right] = [Right(regs[0], DELAY_RUNS), Right(regs[1], DELAY_RUNS), Single(regs[0], DELAY_RUNS)]
+    first = [np.full(DELAY_RUNS, DELAY_ROUNDS + 1) for _ in rules]
+    for t in range(1, DELAY_ROUNDS + 1):
+        risk = BEFORE if t <= CHANGE else after
+        seen = releases(regs[0], EQUAL, (risk,) * 5, rng, DELAY_RUNS)
+        for rule, found in zip(rules, first, strict=True):
+            found[(found > DELAY_ROUNDS) & rule.rings(seen, t)] = t
+        if all((found <= DELAY_ROUNDS).all() for found in first):
+            break
+    size = sum(EQUAL.slots)
+    cells = []
+    for found in first:
+        late = found[found > CHANGE]
+        cells.append(f"{(late - CHANGE).mean() * size:,.0f}{'' if (late <= DELAY_ROUNDS).all() else ' or more'}")
+    limits = (
+        detector.told_delay(ACCEPTANCE, after, RISK, FALSE_ALARM),
+        detector.least_delay(ACCEPTANCE, after, RISK, RUN_LENGTH),
+    )
+    early = int((first[0] <= CHANGE).sum())
+    return [
+        f"{after:g}",
+        words(epsilon),
+        cells[0],
+        f"{limits[0]:,.0f}",
+        cells[1],
+        f"{limits[1]:,.0f}",
+        cells[2],
+        f"{early}",
+    ]
+
+
+# ---------------------------------------------------------------- (d): RAGTruth
+
+
+@dataclass(frozen=True)
+class Story:
+    """Certify on some sources, then deploy where others come."""
+
+    certified_on: str
+    deployed_on: str
+    target_risk: float
+    epsilon: float
+
+
+STORIES = tuple(
+    Story(*words, epsilon)
+    for words in (
+        ("train", "test", 0.3),
+        ("test", "train", 0.2),
+        ("test, GPT models", "train, llama-2-7b-chat", 0.15),
+    )
+    for epsilon in (8.0, 4.0)
+)
+STORY_BATCH = 50
+
+
+def ragtruth(folder: Path) -> dict[str, Records]:
+    """Question answering: sources as units, the fitted detector's score. Its development sources give thresholds."""
+    fitted = pl.read_parquet(folder / "ragtruth-fitted.parquet")
+    table = pl.read_parquet(folder / "ragtruth.parquet").join(fitted, on="id").filter(pl.col("group") == "QA")
+    train = table.filter((pl.col("split") == "train") & (pl.col("part") != "development"))
+    test = table.filter(pl.col("split") == "test")
+    parts = {
+        "development": table.filter(pl.col("part") == "development"),
+        "train": train,
+        "test": test,
+        "test, GPT models": test.filter(pl.col("generator").str.starts_with("gpt")),
+        "train, llama-2-7b-chat": train.filter(pl.col("generator") == "llama-2-7b-chat"),
+    }
+    return {name: _records(part) for name, part in parts.items()}
+
+
+def _records(part: pl.DataFrame) -> Records:
+    codes = part["source"].cast(pl.Int64).to_numpy()
+    nowhere = np.zeros(part.height, dtype=np.int64)
+    return records_of(part["detector"].to_numpy(), part["loss"].to_numpy(), nowhere, ["QA"], codes)
+
+
+def told(story: Story, tables: dict[str, Records], seed: int) -> list[str]:
+    """One row: of SEEDS orders and noises, how many were certified, and how many monitors then rang."""
+    picked = Choices(
+        target_risk=story.target_risk,
+        epsilon=story.epsilon,
+        unit="source",
+        max_answers=6,
+        batch=STORY_BATCH,
+        thresholds=10,
+        exact_thresholds=True,
+    )
+    development = tables["development"]
+    reg = register(picked, development, development_part(development, "source", 1.0))
+    certified_on, deployed = (
+        uniform(reg, [units_of(tables[name], "QA", "source", max_answers=6)])
+        for name in (story.certified_on, story.deployed_on)
+    )
+    trials = simulate(reg, certified_on, trials=SEEDS, seed=seed, draw="once")
+    risks = (truth(reg, certified_on, [1.0]).risk, truth(reg, deployed, [1.0]).risk)
+    rng = np.random.default_rng([40, seed])
+    outcomes = [watched(reg, story, deployed[0], int(j), rng) for j in trials.threshold[trials.certified]]
+    rang = [units for units in outcomes if units is not None]
+    j = int(np.bincount(trials.threshold[trials.certified], minlength=1).argmax())
+    later = f"{np.median(rang):,.0f}" if rang else "never"
+    return [
+        story.certified_on, story.deployed_on, f"{story.target_risk:g}", words(story.epsilon),
+        f"{trials.certified.sum()} of {SEEDS}",
+        f"{risks[0][j]:.3f}", f"{risks[1][j]:.3f}", f"{len(rang)} of {len(outcomes)}", later,
+    ]  # fmt: skip
+
+
+def watched(reg: Registration, story: Story, site: Support, j: int, rng: np.random.Generator) -> int | None:
+    """Units until the alarm of a monitor at threshold j, each deployed source once in a fresh order; None: no alarm."""
+    fields = reg.model_dump()
+    watch = Registration.model_validate({
+        **fields,
+        "thresholds": {"values": (reg.thresholds.values[j],), "weights": (1.0,)},
+        "certificate": {
+            "method": "monitor", "certificate": "0" * 64, "risk": story.target_risk, "refusal_budget": 0.0001,
+        },
+        "development": None,
+    })  # fmt: skip
+    rule, order = registered_mechanism(watch), rng.permutation(site.law.size)
+    log_M, used, t = detector.nothing(plan_of(watch).bets.count), 0, 0
+    while used < order.size:
+        size, t = whole(STORY_BATCH, order.size - used), t + 1
+        sums = site.masses[order[used : used + size]].sum(axis=0)
+        two = np.stack([sums[:, : j + 1].sum(axis=-1), sums[:, j + 1 :].sum(axis=-1)], axis=-1)
+        exact = rule.basis.encode(two)
+        noisy = exact + discrete_gaussian(rng, rule.scale, exact.shape)
+        log_M, _ = fold(watch, log_M, round_sample(watch, [size], noisy[None]), t)
+        used += size
+        if float(evidence(watch, log_M, t)) >= log_line(plan_of(watch)):
+            return used
+    return None
+
+
+# ---------------------------------------------------------------- the page
+
+
+def told_so(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def boundary_rows() -> Iterator[list[str]]:
+    for i, scene in enumerate((EQUAL, DIFFERENT, GOOD_ONE_SILENT)):
+        for k, epsilon in enumerate(EPSILONS):
+            yield boundary(scene, epsilon, 10 * i + k)
+            told_so(f"boundary {i} {epsilon}")
+
+
+def main() -> None:
+    began = time.monotonic()
+    tables = ragtruth(Path(sys.argv[1]))
+    stories = [told(story, tables, i) for i, story in enumerate(STORIES)]
+    told_so("\n".join(map(str, stories)))
+    if "--stories" in sys.argv:
+        return
+    silent = list(boundary_rows())
+    lengths = [run_lengths(epsilon, i) for i, epsilon in enumerate(EPSILONS)]
+    told_so("run lengths")
+    late = [delays(e, R, 10 * i + k) for i, R in enumerate(AFTER) for k, e in enumerate(EPSILONS)]
+    worst = max(int(row[2].replace(",", "")) for row in silent)
+    shortest = min(int(row[1].replace(",", "")) for row in lengths)
+    size = sum(EQUAL.slots)
+    base = [float(tables[name].loss.mean()) for name in ("train", "test")]
+    publish("monitor.md", [
+        "# The alarm after deployment",
+        f"While nothing has changed, a monitor may ring with probability {FALSE_ALARM} at most. In {RUNS:,} runs of"
+        f" each setting, at the boundary where the risk is exactly the line, it rang in {worst:,} at most. With a run"
+        f" length of {RUN_LENGTH:,} units registered, the mean until a false alarm was at least {shortest:,}.",
+        "## False alarms when nothing has changed",
+        f"{ROUNDS} rounds; 5 sites with {size} units a round in all, half of them accepted, line {RISK}. 'False alarms'"
+        f" is the monitor, of {RUNS:,} runs; the columns after its interval are rules with a step left out or done"
+        " wrong, on the same releases. 'Weights ignored' counts every site by what it sends. 'No spending' gives every"
+        " start one and rings at the line of a single one. 'Test repeated' is a 5% test of all units so far, after"
+        " every round.",
+        markdown(["setting", "epsilon", "false alarms", "95% interval", "noise ignored", "weights ignored",
+                  "no spending", "test repeated"], silent),
+        "## Units until a false alarm",
+        f"A run length of {RUN_LENGTH:,} units is registered ({RUN_LENGTH // size} rounds of {size}). {RUNS:,} runs at"
+        f" the boundary, equal sites, each cut off after {LONG * size:,} units, so that the true means are larger.",
+        markdown(["epsilon", "mean units until an alarm, cut off", "95% interval", "runs with an alarm by then",
+                  "noise ignored: mean"], lengths),
+        "## Units from a change to its alarm",
+        f"Risk {BEFORE} for {CHANGE} rounds, then higher. Means of {DELAY_RUNS:,} runs, less those that had rung before"
+        f" the change (last column), equal sites, {size} units a round (so no delay is shorter), cut off after"
+        f" {(DELAY_ROUNDS - CHANGE) * size:,} units. 'Limit' is the information limit without privacy, told both"
+        " risks: of a test of that level which is also told when the change comes, and of any detector with that run"
+        " length (worst case, small information per unit). 'One start' is the same bets begun at deployment and never"
+        " again.",
+        markdown(["risk after", "epsilon", f"probability {FALSE_ALARM}", "limit", f"run length {RUN_LENGTH:,}", "limit",
+                  f"one start, probability {FALSE_ALARM}", "rang before"], late),
+        "## RAGTruth, question answering",
+        f"{base[0]:.1%} of the answers of the train split are unsupported, {base[1]:.1%} of the test split. Sources are"
+        f" units, each used once in a random order, {STORY_BATCH} a round; the score is the fine-tuned detector of"
+        " [scores](scores.md), thresholds are 10 quantiles of its development sources, which take no other part."
+        f" {SEEDS} orders and noises; monitors ring with probability {FALSE_ALARM} at most. Risks are those of the"
+        " threshold certified most often, over all sources of the split.",
+        markdown(["certified on", "deployed on", "target", "epsilon", "certified", "risk where certified",
+                  "risk where deployed", "alarms", "sources until the alarm, median"], stories),
+        f"Made by `python -m research.benchmarks.monitor TABLES_FOLDER` in {time.monotonic() - began:.0f} s;"
+        " TABLES_FOLDER holds the tables of [scores](scores.md). Intervals of shares are exact (Clopper-Pearson)."
+        " Releases are those of a real monitor but for the seed of their noise, and go through the same fold"
+        " (`fedsrc.server.alarm`).",
+    ])  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

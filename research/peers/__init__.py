@@ -1,0 +1,1 @@
+"""Plain implementations that benchmarks compare with."""

@@ -1,1 +1,0 @@
-"""The paper's experiments as registered studies, ours beside them: `fedsrc reproduce` runs them, writes their pages."""

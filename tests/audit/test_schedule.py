@@ -1,0 +1,154 @@
+"""The recruiter over many trials asks what the real one asks, row by row; dropout is a coin tossed beforehand.
+
+Chance of a false alarm: seeds are fixed, so none (hypothesis' examples must agree exactly, whatever they are).
+Mutants killed: halves rounded up, ties to the last site or the lightest, exhausted sites asked, a remainder of half a
+batch taken whole, deficits from the batch instead of what is drawn, trials that share a total, dropped and arrived
+swapped, coins that depend on who is asked.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsrc.audit.schedule import arrivals, asked
+from fedsrc.errors import FedsrcError
+from fedsrc.protocol.registration import Registration
+from fedsrc.server.recruiter import next_slots
+from fedsrc.server.tally import empty
+from fedsrc.simulate.trials import ENDLESS
+from tests.support.helpers import registration
+
+FIELDS = registration(thresholds=1, grid=True).model_dump()
+
+
+def plan(sites: int, weights: list[float] | None = None, *, batch: int = 10, policy: str = "first") -> Registration:
+    """A registration of so many sites."""
+    each: list[float] | list[None] = weights or [None] * sites
+    named: list[dict[str, Any]] = [{"name": f"s{k}", "weight": weight} for k, weight in enumerate(each)]
+    schedule = {**FIELDS["schedule"], "batch": batch, "policy": policy}
+    return Registration.model_validate({**FIELDS, "sites": named, "schedule": schedule})
+
+
+def one_by_one(reg: Registration, drawn: list[list[int]], left: list[list[int]]) -> list[list[int]]:
+    """What the real recruiter asks, trial by trial."""
+    tallies = [replace(empty(reg), slots=tuple(row)) for row in drawn]
+    return [next_slots(reg, tally, room) for tally, room in zip(tallies, left, strict=True)]
+
+
+def ask(reg: Registration, drawn: list[list[int]], left: list[list[int]]) -> list[list[int]]:
+    found = asked(reg, np.asarray(drawn), np.asarray(left))
+    assert found.dtype == np.int64
+    rows: list[list[int]] = found.tolist()
+    return rows
+
+
+@st.composite
+def registrations(draw: st.DrawFn) -> Registration:
+    """Small batches and weights in few parts, so that ties, halves and remainders are common."""
+    sites, weights = draw(st.integers(1, 6)), None
+    if draw(st.booleans()):
+        parts = draw(st.lists(st.integers(0, 4), min_size=sites, max_size=sites).filter(any))
+        weights = [part / sum(parts) for part in parts]
+    policy = draw(st.sampled_from(["first", "final", "recruit"]))
+    return plan(sites, weights, batch=draw(st.integers(1, 9)), policy=policy)
+
+
+@settings(deadline=None)
+@given(registrations(), st.data())
+def test_every_trial_is_asked_as_the_recruiter_asks(reg: Registration, data: st.DataObject) -> None:
+    trials, sites = data.draw(st.integers(1, 6)), len(reg.sites)
+    room = st.one_of(st.just(0), st.integers(0, 20), st.just(ENDLESS))
+    drawn, left = (
+        data.draw(st.lists(st.lists(each, min_size=sites, max_size=sites), min_size=trials, max_size=trials))
+        for each in (st.integers(0, 30), room)
+    )
+    assert ask(reg, drawn, left) == one_by_one(reg, drawn, left)
+
+
+@settings(deadline=None)
+@given(registrations(), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.2, 0.4]))
+def test_whole_runs_agree_round_by_round(reg: Registration, seed: int, rate: float) -> None:
+    """Tallies that a schedule with dropout really reaches: dropped requests use units and are not drawn."""
+    rng = np.random.default_rng(seed)
+    left = rng.integers(0, 60, (4, len(reg.sites)))
+    drawn = np.zeros_like(left)
+    for _ in range(12):
+        slots = asked(reg, drawn, left)
+        assert slots.tolist() == one_by_one(reg, drawn.tolist(), left.tolist())
+        assert (slots <= left).all()
+        left = left - slots
+        drawn = drawn + slots * arrivals(rng, rate, slots)
+
+
+def test_whole_batches_and_remainders() -> None:
+    reg = plan(6, batch=10)
+    left = [[0, 1, 14, 15, 16, ENDLESS]]
+    assert ask(reg, [[0] * 6], left) == [[0, 1, 14, 10, 10, 10]]
+    odd = plan(3, batch=5)
+    assert ask(odd, [[0] * 3], [[7, 8, 3]]) == [[7, 5, 3]]  # one and a half batches are 7.5
+
+
+def test_halves_go_to_the_even_number() -> None:
+    reg = plan(2, [0.5, 0.5], batch=1)
+    rows = [[1, 0], [0, 3], [3, 2]]
+    assert ask(reg, rows, [[9, 9]] * 3) == [[1, 2], [2, 0], [1, 2]]  # 1.5 is 2, 2.5 is 2, 3.5 is 4
+
+
+def test_due_slots_stop_at_what_is_left_and_never_go_below_zero() -> None:
+    reg = plan(3, [0.5, 0.25, 0.25], batch=4)
+    assert ask(reg, [[0, 0, 0], [0, 20, 0]], [[5, 9, 0], [9, 9, 9]]) == [[5, 3, 0], [9, 0, 8]]
+
+
+def test_recruiting_breaks_ties_by_weight_and_then_by_order() -> None:
+    reg = plan(4, [0.2, 0.3, 0.3, 0.2], policy="recruit")
+    full, nothing = [99] * 4, [0] * 4
+    assert ask(reg, [nothing, nothing], [full, [99, 0, 99, 99]]) == [[0, 10, 0, 0], [0, 0, 10, 0]]
+    assert ask(reg, [nothing], [[99, 0, 0, 99]]) == [[10, 0, 0, 0]]
+    even = plan(3, policy="recruit")
+    assert ask(even, [[10, 0, 0], [10, 10, 0], [0, 0, 0]], [[99] * 3] * 3) == [[0, 10, 0], [0, 0, 10], [10, 0, 0]]
+
+
+def test_recruiting_takes_the_largest_deficit_that_has_units() -> None:
+    reg = plan(3, [0.6, 0.3, 0.1], policy="recruit")
+    rows = [[50, 50, 0], [50, 50, 0], [50, 50, 0], [50, 50, 0]]
+    left = [[99, 99, 99], [0, 99, 99], [0, 3, 0], [0, 0, 0]]
+    even = [[10, 0, 0], [0, 0, 10], [0, 3, 0], [0, 0, 0]]
+    assert ask(reg, rows, left) == even
+
+
+def test_shapes_are_checked() -> None:
+    reg, good = plan(2), np.zeros((3, 2), dtype=np.int64)
+    for drawn, left in [(good, good[:1]), (good[:, :1], good[:, :1]), (good[0], good[0])]:
+        with pytest.raises(FedsrcError, match=r"are not \(trials, 2\)"):
+            asked(reg, drawn, left)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.2, 0.4, 1.0])
+def test_requests_are_dropped_at_the_rate(rate: float) -> None:
+    every = np.full((20_000, 3), 7)
+    came = arrivals(np.random.default_rng(5), rate, every)
+    assert came.shape == every.shape
+    assert came.dtype == np.bool_
+    assert came.mean(axis=0) == pytest.approx(np.full(3, 1 - rate), abs=0.0 if rate in (0, 1) else 0.015)
+    if 0 < rate < 1:
+        assert np.abs(np.corrcoef(came.T) - np.eye(3)).max() < 0.03
+
+
+def test_coins_do_not_depend_on_who_is_asked() -> None:
+    every, some = np.full((50, 4), 3), np.arange(200).reshape(50, 4) % 3
+    all_coins, coins = (arrivals(np.random.default_rng(2), 0.4, slots) for slots in (every, some))
+    assert (coins == (all_coins & (some > 0))).all()
+    assert not coins[some == 0].any()
+
+
+def test_rates_are_probabilities() -> None:
+    for rate in (-0.1, 1.1, math.nan):
+        with pytest.raises(FedsrcError, match="not a probability"):
+            arrivals(np.random.default_rng(0), rate, np.ones((1, 1), dtype=np.int64))

@@ -1,0 +1,78 @@
+"""Runs to look at: the demo's, one with hostile names, and one that is played round by round while it is watched."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedsrc import Choices, certify_table, development_part, read_records, register
+from fedsrc.common.signing import Key
+from fedsrc.demo import table as demo
+from tests.support.helpers import registration, table
+
+KEY = Key.from_private_bytes(b"b" * 32)
+NAMES = ("<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "שלום | ](x) " + "w" * 88)
+
+
+def demo_run(folder: Path, *, batch: int = 100, watch: Any = lambda _: None) -> Path:
+    """The demo's records, certified."""
+    demo.write_table(folder / "records.csv")
+    records = read_records(folder / "records.csv")
+    choices = Choices(target_risk=0.2, epsilon=4.0, batch=batch, weights=dict.fromkeys(records.site_names, 0.2))
+    registered = register(choices, records, development_part(records, "record", 0.2))
+    certify_table(registered, records, folder / "run", folder / "ledger", KEY, watch=watch)
+    return folder / "run"
+
+
+def hostile_run(folder: Path) -> Path:
+    """Site names and a folder name that try to be more than names."""
+    records, run = table(900, sites=NAMES), folder / "<b>\u202e" / "run"
+    certify_table(registration(records, batch=40, rounds=2), records, run, folder / "ledger", KEY)
+    return run
+
+
+class Stepped:
+    """A run in a thread of its own that plays one round whenever it is told to."""
+
+    def __init__(self, folder: Path, batch: int) -> None:
+        self.folder = folder
+        self.run = folder / "run"
+        self._go, self._played = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._play, args=(batch,), daemon=True)
+        self._thread.start()
+        self._played.acquire()
+
+    def _play(self, batch: int) -> None:
+        demo_run(self.folder, batch=batch, watch=self._wait)
+        self._played.release()
+
+    def _wait(self, replay: Any) -> None:
+        if replay.ended is None:
+            self._played.release()
+            self._go.acquire()
+
+    def step(self) -> bool:
+        """Play a round; whether the run goes on after it."""
+        self._go.release()
+        self._played.acquire()
+        self._thread.join(0.5)
+        return self._thread.is_alive()
+
+
+@contextmanager
+def live_page(run: Path) -> Iterator[str]:
+    """The real command, and the address that it prints."""
+    command = [sys.executable, "-m", "fedsrc.cli", "view", str(run), "--live", "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().split()[2]
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()

@@ -1,0 +1,40 @@
+"""What holds for every test: no deadline of Hypothesis, and a budget of seconds for every file of tests."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from importlib.util import find_spec
+
+import pytest
+
+BUDGET = {"make test": 40.0, "make test-all": 240.0}  # seconds of a file's tests in each tier, on a quiet machine
+
+if find_spec("hypothesis"):
+    from hypothesis import settings
+
+    settings.register_profile("fedsrc", deadline=None)  # a slow machine is not a wrong program
+    settings.load_profile("fedsrc")
+
+
+def over_budget(reports: list[pytest.TestReport]) -> list[str]:
+    """Files whose tests took longer than their tier allows, worst first."""
+    seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for report in reports:
+        tier = "make test-all" if "thorough" in report.keywords else "make test"
+        seconds[report.nodeid.partition("::")[0], tier] += report.duration
+    return [
+        f"{file}: {spent:.0f} s; a file has {BUDGET[tier]:.0f} s in {tier}"
+        for (file, tier), spent in sorted(seconds.items(), key=lambda each: -each[1])
+        if spent > BUDGET[tier]
+    ]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which files are over their budget. It fails nothing: a clock is no assertion."""
+    reports = [
+        each for found in terminalreporter.stats.values() for each in found if isinstance(each, pytest.TestReport)
+    ]
+    if late := over_budget(reports):
+        terminalreporter.section("files over their budget: shorten them, or mark their slow tests thorough")
+        for line in late:
+            terminalreporter.write_line(line)

@@ -1,0 +1,70 @@
+"""Small builders that tests share."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from fedsrc.common.canonical import digest
+from fedsrc.planning.register import Choices, development_part, register
+from fedsrc.protocol.messages import Release, Request
+from fedsrc.protocol.registration import Registration
+from fedsrc.records.masses import histogram
+from fedsrc.records.units import Records, Units
+from fedsrc.site.release import make_release
+from tests.support import ROOT
+
+GOLDEN = ROOT / "tests" / "golden"
+
+
+def golden(name: str) -> dict[str, Any]:
+    """A file of numbers that must come out."""
+    found: dict[str, Any] = json.loads((GOLDEN / name).read_text())
+    return found
+
+
+def table(
+    count: int = 400, *, seed: int = 0, sites: tuple[str, ...] = ("local",), base: float = 0.4, ids: bool = False
+) -> Records:
+    """A checked table of independent records whose score orders their loss well."""
+    rng = np.random.default_rng(seed)
+    loss = (rng.random(count) < base).astype(np.float64)
+    score = np.clip(0.5 + 0.25 * (1 - 2 * loss) + 0.15 * rng.standard_normal(count), 0, 1)
+    return Records(
+        digest=digest(["table", count, seed, *sites]),
+        score=score,
+        loss=loss,
+        site=np.arange(count) % len(sites),
+        site_names=sites,
+        source=None,
+        source_names=(),
+        ids=[f"u{i}" for i in range(count)] if ids else None,
+    )
+
+
+def registration(records: Records | None = None, **choices: Any) -> Registration:
+    """A registration from the 20% development part of a table."""
+    records = records or table()
+    settings = {"target_risk": 0.2, "epsilon": 4.0, **choices}
+    picked = Choices(**settings)
+    return register(picked, records, development_part(records, picked.unit, 0.2))
+
+
+def changed(base: Registration, **sections: dict[str, Any]) -> Registration:
+    """The registration with some fields of some sections changed."""
+    fields = base.model_dump()
+    for section, values in sections.items():
+        fields[section] = {**fields[section], **values}
+    return Registration.model_validate(fields)
+
+
+def release_of(reg: Registration, request: Request, units: Units) -> Release:
+    """A real release of those units."""
+    return make_release(reg, request, histogram(reg, units), order="shuffled", time="2026-01-02T03:04:05Z")
+
+
+def single_units(score: list[float], loss: list[float]) -> Units:
+    """Records as units."""
+    return Units(np.arange(len(score) + 1, dtype=np.int64), np.asarray(score), np.asarray(loss), None)
