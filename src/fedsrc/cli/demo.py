@@ -11,16 +11,18 @@ from fedsrc.cli.certify import certified
 from fedsrc.cli.options import FORMAT, KEY, FolderPath
 from fedsrc.cli.output import finish
 from fedsrc.cli.registering import new_registration
-from fedsrc.cli.server import COMPARED, stop_on_terminate
-from fedsrc.cli.streams import say
+from fedsrc.cli.streams import say, stop_on_terminate
 from fedsrc.cli.table import ledger_of
 from fedsrc.demo import table as demo_data
 from fedsrc.demo.live import Parties, by_files, play_live, set_up
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower.processes import program
 from fedsrc.planning.register import Choices
+from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.records.table import read_records
 from fedsrc.server.verify import verify
+
+COMPARED = (TRANSCRIPT, CERTIFICATE)
 
 
 @click.command("demo")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 from fedsrc.cli.options import CA, FORMAT, INSECURE, FilePath, FolderPath
 from fedsrc.cli.output import finish
-from fedsrc.cli.streams import say
+from fedsrc.cli.streams import say, stop_on_terminate
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import load
 from fedsrc.errors import FedsrcError
@@ -20,13 +19,12 @@ from fedsrc.federation.flower.processes import Tls, check_encrypted, program
 from fedsrc.federation.flower.superlink import Address, ServerPlan, supervise
 from fedsrc.federation.live.play import check_live, finished
 from fedsrc.federation.live.transport import Patience
-from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.names import REGISTRATION
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.verify import verify
 
 PATIENCE = Patience()
 SECONDS = click.FloatRange(1, 1e6)
-COMPARED = (TRANSCRIPT, CERTIFICATE)
 
 
 @click.command("server")
@@ -98,12 +96,3 @@ def named_file(text: str) -> tuple[str, Path]:
     if not (name and equals and path):
         raise FedsrcError(f"{text!r} is not of the form north=north.pub")
     return name, Path(path)
-
-
-def stop_on_terminate() -> None:
-    """A request to terminate is an interruption: everything that was started is stopped."""
-
-    def interrupt(*_: Any) -> NoReturn:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from fedsrc.cli.options import CA, FRESH, INSECURE, LEDGER, TABLE_OPTIONS, FilePath, options
-from fedsrc.cli.server import stop_on_terminate
+from fedsrc.cli.streams import stop_on_terminate
 from fedsrc.cli.table import ledger_of, table_at
 from fedsrc.common.signing import load
 from fedsrc.errors import FedsrcError

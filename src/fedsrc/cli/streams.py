@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
 from io import TextIOWrapper
-from typing import TextIO
+from typing import Any, NoReturn, TextIO
 
 import click
 
@@ -51,3 +52,12 @@ def command(*parts: object) -> str:
 def say(text: str) -> None:
     """A line of log on stderr."""
     click.echo(text, err=True)
+
+
+def stop_on_terminate() -> None:
+    """A request to terminate is an interruption: everything that was started is stopped."""
+
+    def interrupt(*_: Any) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)

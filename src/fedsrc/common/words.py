@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 LONGEST = 600
+ADJACENCY = {"zero-out": "being there or not", "replacement": "being this one or another"}
 
 
 def plain(text: str) -> str:
@@ -15,6 +16,3 @@ def plain(text: str) -> str:
 def count(number: int, noun: str) -> str:
     """1 round, 2 rounds."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-ADJACENCY = {"zero-out": "being there or not", "replacement": "being this one or another"}

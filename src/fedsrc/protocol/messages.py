@@ -21,6 +21,8 @@ from fedsrc.errors import FedsrcError
 
 Order = Literal["shuffled", "in order"]
 Coordinates = Annotated[tuple[int, ...], Field(strict=False)]
+Answer = bytes | str  # a release's bytes, or why there is none
+MAX_BYTES = 20_000_000
 
 
 class Request(Frozen):
@@ -85,9 +87,6 @@ class Release(Frozen):
         return self.signature is not None and signed_by(public, self.signature, self.signed_part())
 
 
-Answer = bytes | str  # a release's bytes, or why there is none
-
-
 def parse_release(data: bytes) -> Release:
     """A release from bytes, in canonical form or refused."""
     try:
@@ -97,9 +96,6 @@ def parse_release(data: bytes) -> Release:
     if release.to_bytes() != data:
         raise FedsrcError("it is not in canonical form")
     return release
-
-
-MAX_BYTES = 20_000_000
 
 
 def read_request(path: Path) -> SignedRequest:

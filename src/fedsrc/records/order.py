@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 Positions = NDArray[np.int64]
 Keys = NDArray[np.uint64]
+IN_ORDER = "in order"
 
 
 def shuffled(count: int, seed: int) -> Positions:
@@ -29,6 +30,3 @@ def key_stream(seed: int) -> Callable[[int], Keys]:
 def public_seed(purpose: str) -> int:
     """A fixed seed per purpose. It must not depend on the table: changing one unit would then move all the others."""
     return int(hashlib.sha256(f"fedsrc: {purpose}".encode()).hexdigest()[:15], 16)
-
-
-IN_ORDER = "in order"

@@ -15,6 +15,8 @@ from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Chain, Entry, Opened, read_entries, read_transcript
 from fedsrc.server.state import Replay
 
+LOG = "live.log"  # in a run folder: what happened, in words; the transcript is what counts
+
 
 def write_certificate(folder: Path, body: Body) -> None:
     """Put the certificate into a run folder, in one step."""
@@ -122,9 +124,6 @@ def missing_file(path: Path) -> FedsrcError:
         return FedsrcError(f"{what}{more}", where=str(path.parent), hint=f"name that folder: {below[0]}")
     files = f"{REGISTRATION}, {TRANSCRIPT} and, once it has ended, {CERTIFICATE}"
     return FedsrcError("is missing", where=str(path), hint=f"the folder of a run holds {files}")
-
-
-LOG = "live.log"  # in a run folder: what happened, in words; the transcript is what counts
 
 
 def check_server_key(registration: Registration, key: Key) -> None:
