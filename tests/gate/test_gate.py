@@ -190,6 +190,8 @@ REFUSED: dict[str, tuple[Callable[[], str], str]] = {
     ),
     "no expiry": (lambda: certificate(expires=""), "gate can use: expires"),
     "no time of calibration": (lambda: certificate(calibrated=""), "gate can use: calibrated"),
+    "a time of calibration in another form": (lambda: certificate(calibrated="2026-1-2T3:4:5Z"), "use: calibrated"),
+    "no transcript": (lambda: certificate(transcript=""), "gate can use: transcript"),
     "no threshold": (lambda: certificate(threshold=None), "gate can use: threshold"),
     "a threshold in words": (lambda: certificate(threshold="0.5"), "gate can use: threshold"),
     "a threshold out of range": (lambda: certificate(threshold=-0.1), "gate can use: threshold"),
@@ -401,7 +403,7 @@ def test_a_halted_gate_accepts_nothing_until_it_is_renewed(file: Path) -> None:
     assert not gate.reload()
     assert gate.decide(1.0)[:2] == (False, HALTED)
     assert (gate.status().accepting, gate.status().reason) == (False, HALTED)
-    file.write_text(renewed(60))
+    file.write_text(renewed(60, transcript="ab" * 32))
     assert gate.reload()
     assert gate.accept(1.0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,11 @@ CERTIFICATE: list[Callable[[Command], Command]] = [
     click.argument("certificate", type=click.Path(path_type=Path)),
     click.option("--trust", multiple=True, required=True, help="Public key that may have signed; repeatable."),
     click.option("--claim", multiple=True, help="NAME=VALUE that the certificate must say; repeatable."),
+    click.option(
+        "--halt-file",
+        type=click.Path(path_type=Path),
+        help="Where a halt is kept.  [default: CERTIFICATE's file + .halt]",
+    ),
 ]
 
 
@@ -36,9 +42,9 @@ def gate_command() -> None:
 @options(CERTIFICATE)
 @click.option("--score", type=float, required=True, help="The score of an answer.")
 @FORMAT
-def check_command(certificate: Path, trust: tuple[str, ...], claim: tuple[str, ...], score: float, output: str) -> None:
+def check_command(score: float, output: str, **given: Any) -> None:
     """Decide on one score: exit status 0 accepted, 1 abstained, 2 error."""
-    gate = Gate(certificate, trusted=trust, claim=claim_of(claim))
+    gate = gate_of(**given)
     decision = gate.decide(score)
     if output == "json":
         emit(decision._asdict())
@@ -60,25 +66,29 @@ def check_command(certificate: Path, trust: tuple[str, ...], claim: tuple[str, .
 @click.option(
     "--reload-seconds", type=click.FloatRange(0.01), default=5.0, show_default=True, help="Look for a renewed one."
 )
-def serve_command(
-    certificate: Path, trust: tuple[str, ...], claim: tuple[str, ...], host: str, port: int, **given: Any
-) -> None:
+def serve_command(host: str, port: int, rate: float, max_bytes: int, reload_seconds: float, **given: Any) -> None:
     """Serve decisions over HTTP; /openapi.json describes it. SIGTERM ends it, SIGUSR1 halts the gate."""
     try:
         from fedsrc.gate.service.limits import Limits
         from fedsrc.gate.service.server import bind, serve
     except ImportError as error:
         raise FedsrcError(f"{error.name} is not installed", hint="pip install 'fedsrc[gate]'") from error
-    gate = Gate(certificate, trusted=trust, claim=claim_of(claim))
-    limits = Limits(max_bytes=given["max_bytes"], rate=given["rate"])
+    gate = gate_of(**given)
+    limits = Limits(max_bytes=max_bytes, rate=rate)
     if host not in LOOPBACK:
         say(f"warning: {host} is not this machine alone, and this is HTTP without encryption or a password.")
-    with bind(host, port) as listener, gate.watch(given["reload_seconds"]):
+    with bind(host, port) as listener, gate.watch(reload_seconds):
         log_to_stderr()
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         note_expiry(gate.status())
+        note_halt(gate)
         serve(gate, listener, limits, lambda: say(f"Gate at {address}: score >= {gate.status().threshold!r}"))
     say("Stopped.")
+
+
+def gate_of(certificate: Path, trust: tuple[str, ...], claim: tuple[str, ...], halt_file: Path | None) -> Gate:
+    """The gate that the options speak of."""
+    return Gate(certificate, trusted=trust, claim=claim_of(claim), halt_file=halt_file)
 
 
 def claim_of(pairs: Sequence[str]) -> dict[str, object]:
@@ -93,6 +103,15 @@ def note_expiry(status: Status) -> None:
     """A word when the certificate should be renewed."""
     if status.renew_soon:
         say(f"warning: the certificate expires on {status.expires}, in {status.seconds_left / DAY:.1f} days: renew it")
+
+
+def note_halt(gate: Gate) -> None:
+    """A word if nothing is accepted from the start, or a halt could not be written down."""
+    status = gate.status()
+    if not status.accepting:
+        say(f"warning: nothing is accepted: {status.halt_problem or status.reason} ({gate.halt_file})")
+    elif not os.access(gate.halt_file.parent, os.W_OK):
+        say(f"warning: {gate.halt_file.parent} cannot be written to, so a restart would forget a halt: use --halt-file")
 
 
 def log_to_stderr() -> None:

@@ -2,7 +2,8 @@
 
 It fails closed: whatever is wrong with a score, the clock or the certificate, the answer is not accepted, and the
 decision says why in fixed words. What is in force is one immutable value that a renewal replaces in one step, so any
-number of threads may decide meanwhile.
+number of threads may decide meanwhile. A halt holds in memory at once and is then written down, so that a restart does
+not end it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Literal, NamedTuple, Self, TypeVar, get_args
 
 from fedsrc.common.durable import read_text
 from fedsrc.errors import FedsrcError
+from fedsrc.gate.halt import NOT_LATER, Halts, beside
 from fedsrc.gate.trust import (
     Trusted,
     check_claim,
@@ -43,6 +45,7 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 ACCEPTED, BELOW, UNUSABLE, EXPIRED, EARLY, HALTED = REASONS
 DAY = 86_400.0
 NO_NUMBER = float("nan")
+SAY_HALTED = "halted: nothing is accepted until a certificate comes that rests on later calibration"
 
 log = logging.getLogger("fedsrc.gate")
 
@@ -57,7 +60,11 @@ class Decision(NamedTuple):
 
 
 class Status(NamedTuple):
-    """Where a gate stands. `problem` says why the file that lies there now was not taken."""
+    """Where a gate stands.
+
+    `problem` says why the file that lies there now was not taken, `halt_problem` why the halt's file could not be
+    read (then nothing is accepted) or written (then a restart would forget the halt).
+    """
 
     accepting: bool
     reason: str
@@ -71,6 +78,7 @@ class Status(NamedTuple):
     renewals: int
     refused: int
     problem: str | None
+    halt_problem: str | None
 
 
 class Gate:
@@ -79,7 +87,8 @@ class Gate:
     `certificate` is a run folder or a certificate file; `trusted` are the public keys that may have signed it. `claim`
     names what it must speak of (score, loss, population, target_risk, failure_probability, unit, registration): every
     field given must be equal, now and in every renewal. Any other certificate is refused with a FedsrcError, and so is
-    one that has expired or certifies nothing.
+    one that has expired or certifies nothing. A certificate that was halted makes a gate that accepts nothing;
+    `halt_file` is where a halt is kept, beside the certificate unless you say otherwise.
     """
 
     def __init__(
@@ -88,16 +97,23 @@ class Gate:
         *,
         trusted: Iterable[str],
         claim: Mapping[str, object] | None = None,
+        halt_file: Path | str | None = None,
         renew_days: float = 30.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.path, self.renew_days = Path(certificate), renew_days
         self._keys, self._claim, self._clock = trusted_keys(trusted), expected_claim(claim or {}), clock
-        self._lock, self._end = threading.Lock(), threading.Event()
+        self._file = self.path / CERTIFICATE if self.path.is_dir() else self.path
+        self.halt_file = beside(self._file) if halt_file is None else Path(halt_file)
+        self._files = threading.Lock()  # one thread at a time reads and writes files
+        self._lock = threading.Lock()  # and this one, for what is in memory, is never held meanwhile
+        self._end = threading.Event()
         self._watcher: threading.Thread | None = None
         self._renewals = self._refused = 0
         self._problem: str | None = None
-        self._held = _hold(self._read(None))
+        self._halts = Halts(self.halt_file)
+        self._held = _hold(self._read(None), halted=False)
+        self._heed()
 
     def accept(self, score: object) -> bool:
         """Whether an answer with this score is accepted."""
@@ -123,12 +139,14 @@ class Gate:
         return instead
 
     def reload(self) -> bool:
-        """Take the certificate that lies there now; whether it is another one than before.
+        """Heed a halt that lies there now, and take the certificate; whether it is another one than before.
 
         One that is refused raises a FedsrcError, and the one in force stays. Refused is what would be refused at
-        the start, and a certificate that is older than the one in force or speaks of something else.
+        the start, and a certificate that is older than the one in force, speaks of something else, or rests on no
+        later calibration than one that was halted.
         """
-        with self._lock:
+        with self._files:
+            self._heed()
             held = self._held.certificate
             try:
                 found = self._read(held)
@@ -139,7 +157,8 @@ class Gate:
             self._problem = None
             if found is held:
                 return False
-            self._held = _hold(found)
+            with self._lock:
+                self._held = _hold(found, halted=self._halts.cover(found))
             self._renewals += 1
             return True
 
@@ -159,10 +178,19 @@ class Gate:
         self._watcher = None
 
     def halt(self) -> None:
-        """Accept nothing more by the certificate in force. Only a renewed one ends it."""
+        """Accept nothing more by the certificate in force, here and in every gate on it, restarted or not.
+
+        Only a renewed one that rests on later calibration ends it. If the halt cannot be written down, this gate halts
+        all the same, says so in its log and its status, and tries again whenever it reloads.
+        """
         with self._lock:
-            self._held = self._held._replace(halted=True)
-        log.warning("halted: nothing is accepted until a renewed certificate comes")
+            before = self._held
+            self._halts.add(before.certificate)
+            self._held = before._replace(halted=True)
+        if not before.halted:
+            log.warning(SAY_HALTED)
+        with self._files:
+            self._heed()
 
     def status(self) -> Status:
         """Whether the gate would accept a perfect score now, and what it rests on."""
@@ -172,7 +200,7 @@ class Gate:
             decision.accepted, "accepting" if decision.accepted else decision.reason, certificate.digest,
             certificate.threshold, certificate.registration, certificate.calibrated, certificate.expires,
             certificate.ends - now, certificate.ends - now < self.renew_days * DAY,
-            self._renewals, self._refused, self._problem,
+            self._renewals, self._refused, self._problem, self._halts.problem,
         )  # fmt: skip
 
     @property
@@ -190,16 +218,30 @@ class Gate:
 
     def _read(self, held: Trusted | None) -> Trusted:
         """What the file says, if it may be relied on; the very same value if it has not changed."""
-        path = self.path / CERTIFICATE if self.path.is_dir() else self.path
-        where, text = str(path), read_text(path, MAX_BYTES)
+        where, text = str(self._file), read_text(self._file, MAX_BYTES)
         if held is not None and text == held.text:
             return held
         found = read_trusted(text, self._keys, where)
         check_claim(found, self._claim, where)
         if held is not None:
             check_renewal(found, held, where)
+            if self._halts.known_to_cover(found):
+                raise FedsrcError(NOT_LATER, where=where, hint="certify on fresh units: docs/gate.md")
         check_time(found, self._clock(), where)
         return found
+
+    def _heed(self) -> None:
+        """Take up the halt on disk, and see to it that the halt in memory is there too."""
+        found = self._halts.look()
+        with self._lock:
+            before = self._held
+            self._halts.learn(found)
+            now = self._held = before._replace(halted=self._halts.cover(before.certificate))
+        if before.halted and not now.halted:
+            log.warning("the halt's file can be read again, and does not halt the certificate in force")
+        elif not before.halted and self._halts.known_to_cover(now.certificate):
+            log.warning(SAY_HALTED)
+        self._halts.keep(found, now.certificate)
 
     def _keep_watch(self, seconds: float) -> None:
         said: str | None = None
@@ -237,10 +279,10 @@ class _Held(NamedTuple):
     says: Mapping[Reason, Decision]
 
 
-def _hold(certificate: Trusted) -> _Held:
+def _hold(certificate: Trusted, *, halted: bool) -> _Held:
     threshold, digest = certificate.threshold, certificate.digest
     says = {reason: Decision(reason == ACCEPTED, reason, threshold, digest) for reason in REASONS}
-    return _Held(certificate, threshold, certificate.begins, certificate.ends, False, says)
+    return _Held(certificate, threshold, certificate.begins, certificate.ends, halted, says)
 
 
 def _decide(held: _Held, now: float, score: object) -> Decision:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from fedsrc.common.canonical import digest_bytes
-from fedsrc.common.clock import TIME
+from fedsrc.common.clock import TIME, Time
 from fedsrc.common.values import Hex, describe
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.certificate import check_certificate, parse_certificate
@@ -33,6 +33,7 @@ class Trusted:
     calibrated: str
     expires: str
     registration: str
+    transcript: str
     about: Mapping[str, object]
 
 
@@ -67,13 +68,13 @@ def read_trusted(text: str, keys: frozenset[str], where: str) -> Trusted:
         raise FedsrcError(f"the certificate certifies nothing: its status is {found.get('status')!r}", where=where)
     try:
         facts = _Facts.model_validate(found)
-        begins, ends = facts.calibrated.timestamp() - SKEW, facts.expires.timestamp()
+        begins, ends = _moment(facts.calibrated) - SKEW, facts.expires.timestamp()
     except (ValidationError, OverflowError) as error:
         what = describe(error) if isinstance(error, ValidationError) else str(error)
         raise FedsrcError(f"is not a certificate that a gate can use: {what}", where=where) from error
     return Trusted(
-        text, digest_bytes(text.encode()), facts.threshold, begins, ends, str(found["calibrated"]),
-        str(found["expires"]), facts.registration, _about(facts),
+        text, digest_bytes(text.encode()), facts.threshold, begins, ends, facts.calibrated, str(found["expires"]),
+        facts.registration, facts.transcript, _about(facts),
     )  # fmt: skip
 
 
@@ -119,8 +120,8 @@ class _Privacy(_Part):
     unit: str
 
 
-def _from_release(value: object) -> object:
-    return datetime.strptime(value, TIME).replace(tzinfo=UTC) if isinstance(value, str) else value
+def _moment(time: str) -> float:
+    return datetime.strptime(time, TIME).replace(tzinfo=UTC).timestamp()
 
 
 def _from_iso(value: object) -> object:
@@ -136,7 +137,8 @@ class _Facts(_Part):
     privacy: _Privacy
     sites: list[_Site]
     registration: Hex
-    calibrated: Annotated[datetime, BeforeValidator(_from_release)]
+    transcript: Hex
+    calibrated: Time  # in the one form whose order as text is that of time
     expires: Annotated[datetime, BeforeValidator(_from_iso)]
 
 

@@ -58,7 +58,7 @@ class DecidedMany(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether the gate accepts anything now, what it rests on, and why a renewed certificate was not taken."""
+    """Whether the gate accepts anything now, what it rests on, and what is wrong with the files it looks at."""
 
     accepting: bool
     reason: str
@@ -72,6 +72,7 @@ class Health(BaseModel):
     renewals: int
     refused: int
     problem: str | None
+    halt_problem: str | None
 
 
 class Problem(BaseModel):

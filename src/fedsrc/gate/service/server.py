@@ -15,6 +15,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.gate.gate import Gate
 from fedsrc.gate.service.app import service
 from fedsrc.gate.service.limits import Limits
+from fedsrc.gate.service.signals import halted_by_signal
 
 CONNECTIONS = 512
 HEADER_BYTES = 16_384
@@ -90,6 +91,6 @@ def serve(gate: Gate, listener: socket.socket, limits: Limits, ready: Callable[[
     """Serve until SIGTERM or SIGINT, which let requests under way end. SIGUSR1 halts the gate."""
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: None)  # after its own clean end the server raises the signal once more
-    signal.signal(signal.SIGUSR1, lambda *_: gate.halt())
-    ready()
-    server(gate, limits).run(sockets=[listener])
+    with halted_by_signal(gate):
+        ready()
+        server(gate, limits).run(sockets=[listener])

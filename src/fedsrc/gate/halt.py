@@ -1,0 +1,146 @@
+"""A halt that outlives the process: a small file beside the certificate, heeded by every gate on that certificate.
+
+No file means no halt. A file that cannot be read, or is not as it was written, counts as a halt of everything.
+"""
+
+from __future__ import annotations
+
+import logging
+import stat
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from pydantic import ValidationError
+
+from fedsrc.common.canonical import canonical_bytes
+from fedsrc.common.clock import Time
+from fedsrc.common.durable import read_bytes, write_whole
+from fedsrc.common.values import Frozen, Hex
+from fedsrc.errors import FedsrcError
+from fedsrc.gate.trust import Trusted
+
+SUFFIX = ".halt"
+MAX_BYTES = 10_000
+NOT_LATER = "the certificate rests on no later calibration than the halted one"
+
+log = logging.getLogger("fedsrc.gate")
+
+
+class Halt(Frozen):
+    """Which certificate was halted, by the SHA-256 of its file, and what it rests on."""
+
+    format: Literal[1] = 1
+    certificate: Hex
+    calibrated: Time
+    transcript: Hex
+
+    def covers(self, found: Trusted) -> bool:
+        """Whether a certificate rests on nothing later than what was halted, whoever signed it.
+
+        A transcript that grew without another release has another digest and the same time: it is covered too.
+        """
+        return found.calibrated <= self.calibrated or found.transcript == self.transcript
+
+
+def halt_of(found: Trusted) -> Halt:
+    """The halt of a certificate."""
+    return Halt(certificate=found.digest, calibrated=found.calibrated, transcript=found.transcript)
+
+
+def later(one: Halt | None, other: Halt | None) -> Halt | None:
+    """The halt that covers what both cover; the first if they are of one time."""
+    if one is None or other is None:
+        return one or other
+    return one if one.calibrated >= other.calibrated else other
+
+
+def beside(certificate: Path) -> Path:
+    """Where the halt of a certificate's file lies: beside it, under its name with an ending."""
+    return certificate.with_name(certificate.name + SUFFIX)
+
+
+def read_halt(path: Path) -> Halt | None:
+    """The halt that lies there, or None if there is no file. Anything else is an error."""
+    where = str(path)
+    try:
+        regular = stat.S_ISREG(path.lstat().st_mode)  # a link, a pipe or a device is none that a gate has written
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise FedsrcError(error.strerror or str(error), where=where) from error
+    if not regular:
+        raise FedsrcError("is not a regular file", where=where)
+    data = read_bytes(path, MAX_BYTES)
+    try:
+        found = Halt.model_validate_json(data)
+    except ValidationError as error:
+        raise FedsrcError("is not a halt as fedsrc writes it", where=where) from error
+    if _bytes(found) != data:
+        raise FedsrcError("is not a halt as fedsrc writes it", where=where)
+    return found
+
+
+def write_halt(path: Path, halt: Halt) -> None:
+    """Put a halt there, whole and on disk, readable by its owner alone."""
+    write_whole(path, _bytes(halt), mode=0o600)
+
+
+class Unreadable(NamedTuple):
+    """Why the halt's file cannot be read."""
+
+    why: str
+
+
+class Halts:
+    """What one gate knows of halts. `learn` and `add` touch memory alone, `look` and `keep` the file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._unread, self._unwritten = path, "", ""
+        self._latest: Halt | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why the file could not be read or written when it was last tried."""
+        return self._unread or self._unwritten or None
+
+    def cover(self, certificate: Trusted) -> bool:
+        """Whether nothing may be accepted by a certificate."""
+        return bool(self._unread) or self.known_to_cover(certificate)
+
+    def known_to_cover(self, certificate: Trusted) -> bool:
+        """Whether a halt that was read, or made here, covers a certificate."""
+        return self._latest is not None and self._latest.covers(certificate)
+
+    def add(self, certificate: Trusted) -> None:
+        """Halt a certificate, in memory."""
+        self._latest = later(self._latest, halt_of(certificate))
+
+    def learn(self, found: Halt | Unreadable | None) -> None:
+        """Take up what was found in the file."""
+        self._unread = found.why if isinstance(found, Unreadable) else ""
+        self._latest = later(self._latest, None if isinstance(found, Unreadable) else found)
+
+    def look(self) -> Halt | Unreadable | None:
+        """What lies in the file."""
+        try:
+            return read_halt(self._path)
+        except FedsrcError as error:
+            if error.what != self._unread:
+                log.error("nothing is accepted while the halt's file cannot be read: %s", error)
+            return Unreadable(error.what)
+
+    def keep(self, found: Halt | Unreadable | None, certificate: Trusted) -> None:
+        """Write the halt of the certificate in force, unless that is what was found, or nobody knows what is there."""
+        halt = self._latest if self.known_to_cover(certificate) and not isinstance(found, Unreadable) else None
+        try:
+            if halt is not None and halt != found:
+                write_halt(self._path, halt)
+            self._unwritten = ""
+        except FedsrcError as error:
+            if error.what != self._unwritten:
+                log.error("HALTED IN MEMORY ALONE: a restart would forget it; each reload tries again: %s", error)
+            self._unwritten = error.what
+
+
+def _bytes(halt: Halt) -> bytes:
+    return canonical_bytes(halt.model_dump()) + b"\n"
