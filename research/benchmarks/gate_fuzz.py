@@ -22,7 +22,10 @@ from research.pages import markdown, publish
 
 EXAMPLES, SEED, RAW = 300, 0, 5_000
 BODY = b'{"score": 0.5}'
-SOUND = b"POST /v1/decide HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 14\r\n\r\n" + BODY
+SOUND = (
+    b"POST /v1/decide HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 14\r\n\r\n"
+    + BODY
+)
 
 
 def described(port: int) -> tuple[int, int, str]:

@@ -1,8 +1,10 @@
-"""Attacks on a gate: a halt that a restart, a second signature or a full disk ends; a storm of signals.
+"""Attacks on a gate: a halt that a restart, a second signature or a full disk ends; a storm of signals; odd requests.
 
 Mutants killed: a halt in memory alone, one that is not read at the start or at a reload, one that is read only if the
 certificate can be read, a file that cannot be read taken for no halt, a halt that a weaker one replaces, one that the
-same run under another key ends, a handler that halts by itself and meets itself.
+same run under another key ends, a handler that halts by itself and meets itself; a bound on headers that holds for
+incomplete ones alone or counts what is left after parsing, a Host that is not looked at, looked at by its beginning or
+by its letters' case, a name given twice of which one is taken.
 
 Chance of a false alarm: none; whatever takes time is waited for.
 """
@@ -13,12 +15,15 @@ import contextlib
 import errno
 import json
 import os
+import re
 import signal
+import socket
 import stat
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +35,11 @@ from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.gate.gate import ACCEPTED, HALTED, Gate
 from fedsrc.gate.halt import NOT_LATER
+from fedsrc.gate.service.hosts import host_names
+from fedsrc.gate.service.limits import NOT_THIS_HOST, Limits
 from fedsrc.protocol.names import CERTIFICATE
 from tests.support.gate_certificates import TRUSTED, Terminal, body, certificate, original, renewed
-from tests.support.gate_server import Client
+from tests.support.gate_server import Client, serving
 
 SECOND = Key.generate()
 BOTH = (*TRUSTED, public_hex(SECOND))
@@ -326,6 +333,151 @@ def test_a_storm_of_signals_halts_the_service_and_does_not_kill_it(file: Path, n
     withstands(file, note, 2_000)
 
 
+ECHO = """
+import logging, os, signal, sys, threading, time
+from fedsrc import Gate
+from fedsrc.gate.service.limits import Limits
+from fedsrc.gate.service.server import bind, serve
+
+class Echo(logging.Handler):
+    def emit(self, record):
+        for _ in range(300):
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+def end_when_halted():
+    while True:
+        time.sleep(0.01)
+        if not gate.status().accepting:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+def ready():
+    threading.Thread(target=end_when_halted, daemon=True).start()
+    os.kill(os.getpid(), signal.SIGUSR1)
+
+logging.getLogger("fedsrc.gate").addHandler(Echo())
+gate = Gate(sys.argv[1], trusted=[sys.argv[2]])
+with bind("127.0.0.1", 0) as listener:
+    serve(gate, listener, Limits(), ready)
+"""
+
+
+def test_signals_that_come_while_one_is_acted_on(file: Path, note: Path) -> None:
+    """The word of the first halt brings 300 more: a handler that halts by itself meets itself, and the service dies."""
+    done = subprocess.run(
+        [sys.executable, "-c", ECHO, str(file), TRUSTED[0]], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert note.is_file()
+
+
 @pytest.mark.thorough
 def test_a_longer_storm_of_signals(file: Path, note: Path) -> None:
     withstands(file, note, 500_000)
+
+
+# ---------------------------------------------------------------- odd requests
+
+
+def answer(port: int, *pieces: bytes) -> tuple[int, str]:
+    """The status of a raw request, sent in pieces, and what was wrong with it."""
+    with socket.create_connection(("127.0.0.1", port), 60) as connection:
+        for piece in pieces:
+            connection.sendall(piece)
+        reply = HTTPResponse(connection)
+        reply.begin()
+        assert reply.headers["x-content-type-options"] == "nosniff"
+        return reply.status, json.loads(reply.read()).get("error", "")
+
+
+def header(length: int, fill: bytes) -> bytes:
+    """A request whose header has so many bytes, its line and its end included."""
+    start, end = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: y", b"z\r\n\r\n"
+    copies, rest = divmod(length - len(start) - len(end), len(fill))
+    return start + fill * copies + b"z" * rest + end
+
+
+@pytest.mark.parametrize("fill", [b"b", b" ", b"\r\nx: y"])
+def test_a_header_has_16_kib_however_it_comes(file: Path, fill: bytes) -> None:
+    """In one piece, in two, after another request; as a value, as white space that parsing drops, as many lines."""
+    fits, large = header(16_384, fill), header(16_385, fill)
+    with serving(gate_of(file)) as port:
+        assert answer(port, fits) == (200, "")
+        assert answer(port, fits[:9_000], fits[9_000:]) == (200, "")
+        for pieces in ((large,), (large[:9_000], large[9_000:]), (header(20_000, fill),)):
+            assert answer(port, *pieces) == (431, "the header is too large")
+        with socket.create_connection(("127.0.0.1", port), 60) as connection:
+            connection.sendall(fits + large)
+            found = b"".join(iter(lambda: connection.recv(65_536), b""))
+        assert re.findall(rb"HTTP/1.1 (\d+) ", found) == [b"200", b"431"]
+
+
+OURS = [
+    "localhost",
+    "LOCALHOST:8321",
+    "127.0.0.1",
+    "127.0.0.1:1",
+    "[::1]:8321",
+    "[0:0::1]",
+    "gate.example",
+    "Gate.Example:80",
+]
+THEIRS = [
+    "evil.example", "localhost.evil.example", "evil.example:8321", "evil-localhost", "localhost@evil.example", "",
+    "127.0.0.1.evil.example", "127.0.0.2", "0.0.0.0", "[::2]", "::1", "localhost:x", "localhost:1:2", "localhost ;",
+    "*", ":80", "gate.example.", "gate.example, localhost", "\xfcber", "a" * 1_000,
+]  # fmt: skip
+
+
+def test_only_the_hosts_of_the_service_are_answered(file: Path) -> None:
+    """Or a page elsewhere points its own name at this machine, and reads what the service says."""
+    hosts = host_names("127.0.0.1", ["gate.example"])
+    with serving(gate_of(file), Limits(rate=1e9, hosts=hosts)) as port:
+        for path in ("/v1/certificate", "/healthz", "/metrics", "/openapi.json", "/nowhere"):
+            found = answer(port, f"GET {path} HTTP/1.1\r\nhost: evil.example\r\n\r\n".encode())
+            assert found == (421, NOT_THIS_HOST)
+        for hosts_named, status in ((OURS, 200), (THEIRS, 421)):
+            for name in hosts_named:
+                asked = f"GET /v1/certificate HTTP/1.1\r\nhost: {name}\r\n\r\n".encode("latin-1")
+                assert (name, answer(port, asked)[0]) == (name, status)
+        assert answer(port, b"GET /healthz HTTP/1.0\r\n\r\n")[0] == 421
+        for line in (b"", b"host: localhost\r\nhost: evil.example\r\n"):
+            assert answer(port, b"GET /healthz HTTP/1.1\r\n" + line + b"\r\n")[0] == 400
+
+
+def test_the_address_that_a_request_came_to_is_one_of_its_names(file: Path) -> None:
+    """A probe asks by address, also where the service listens on all; no page elsewhere has that as its name."""
+    with serving(gate_of(file), Limits(rate=1e9, hosts=host_names("0.0.0.0")), host="0.0.0.0") as port:
+        asked = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.2\r\n\r\n"
+        assert answer(port, asked)[0] == 421
+        with socket.create_connection(("127.0.0.2", port), 60) as connection:
+            connection.sendall(asked)
+            assert connection.recv(100_000).startswith(b"HTTP/1.1 200 ")
+
+
+def test_hosts_are_named_without_a_port() -> None:
+    assert host_names("::", ["[FE80::1]", "10.0.0.7", "Gate"]) >= {"localhost", "::", "fe80::1", "10.0.0.7", "gate"}
+    for wrong in ("", "*", "gate:8321:x/", "http://gate", "gate example", "g\u00e4te", "10.0.0.7:80", "gate:80"):
+        with pytest.raises(FedsrcError, match="is no host name"):
+            host_names("127.0.0.1", [wrong])
+
+
+TWICE = {
+    "the same": b'{"score": 0.9, "score": 0.9}',
+    "the last accepted": b'{"score": 0.1, "score": 1}',
+    "the first accepted": b'{"score": 1, "score": 0.1}',
+    "one in disguise": b'{"score": 0.1, "\\u0073core": 1}',
+    "not ours": b'{"score": 1, "x": 1, "x": 2}',
+    "within": b'{"score": {"a": 1, "a": 2}}',
+    "in a list": b'[{"a": 1, "a": 2}]',
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_a_name_given_twice_is_refused(file: Path, name: str) -> None:
+    with serving(gate_of(file)) as port, contextlib.closing(Client(port)) as client:
+        for path in ("/v1/decide", "/v1/decide/batch"):
+            reply = client.ask("POST", path, TWICE[name])
+            assert (reply.status, reply.json) == (422, {"error": "body: a name is given twice"})
+        reply = client.ask("POST", "/v1/decide/batch", b'{"scores": [1], "scores": [0]}')
+        assert (reply.status, reply.json) == (422, {"error": "body: a name is given twice"})
+        assert client.decide(1.0).json["accepted"]

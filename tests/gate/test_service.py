@@ -182,7 +182,7 @@ def raw(port: int, data: bytes) -> socket.socket:
     return connection
 
 
-HEAD = b"POST /v1/decide HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+HEAD = b"POST /v1/decide HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 
 def test_bytes_are_counted_as_they_come(gate: Gate) -> None:
@@ -226,8 +226,11 @@ def test_a_slow_second_header_is_cut_off(gate: Gate, monkeypatch: pytest.MonkeyP
 
 
 def test_a_large_header_is_refused(gate: Gate) -> None:
-    with serving(gate) as port, raw(port, b"GET /healthz HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 100_000) as connection:
-        assert connection.recv(100_000).startswith(b"HTTP/1.1 400 ")
+    with (
+        serving(gate) as port,
+        raw(port, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 100_000) as connection,
+    ):
+        assert connection.recv(100_000).startswith(b"HTTP/1.1 431 ")
 
 
 def test_the_rate_is_kept(gate: Gate) -> None:
@@ -274,11 +277,11 @@ def test_every_error_is_declared(client: Client) -> None:
     described = client.ask("GET", "/openapi.json").json
     found = {path: set(method["responses"]) for path, each in described["paths"].items() for method in each.values()}
     assert found == {
-        "/v1/decide": {"200", "408", "413", "422", "429", "503"},
-        "/v1/decide/batch": {"200", "408", "413", "422", "429", "503"},
-        "/v1/certificate": {"200", "408", "413", "429", "503"},
-        "/healthz": {"200", "408", "413", "503"},
-        "/metrics": {"200", "408", "413", "503"},
+        "/v1/decide": {"200", "408", "413", "421", "422", "429", "431", "503"},
+        "/v1/decide/batch": {"200", "408", "413", "421", "422", "429", "431", "503"},
+        "/v1/certificate": {"200", "408", "413", "421", "429", "431", "503"},
+        "/healthz": {"200", "408", "413", "421", "431", "503"},
+        "/metrics": {"200", "408", "413", "421", "431", "503"},
     }
     refused = described["paths"]["/v1/decide"]["post"]["responses"]["422"]["content"]["application/json"]["schema"]
     assert refused == {"$ref": "#/components/schemas/Problem"}

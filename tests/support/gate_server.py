@@ -50,10 +50,10 @@ class Client:
 
 
 @contextmanager
-def serving(gate: Gate, limits: Limits | None = None) -> Iterator[int]:
+def serving(gate: Gate, limits: Limits | None = None, host: str = "127.0.0.1") -> Iterator[int]:
     """Serve on a free port, which is given."""
     running = server(gate, limits or Limits(rate=1e9))
-    with bind("127.0.0.1", 0) as listener:
+    with bind(host, 0) as listener:
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
         thread.start()
         end = time.monotonic() + PATIENCE

@@ -59,6 +59,7 @@ def check_command(score: float, output: str, **given: Any) -> None:
 @options(CERTIFICATE)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8321, show_default=True, help="0 takes a free one.")
+@click.option("--allow-host", multiple=True, help="Host name that clients may use besides --host; repeatable.")
 @click.option(
     "--rate", type=click.FloatRange(1), default=1000, show_default=True, help="Requests a second, all clients."
 )
@@ -66,15 +67,18 @@ def check_command(score: float, output: str, **given: Any) -> None:
 @click.option(
     "--reload-seconds", type=click.FloatRange(0.01), default=5.0, show_default=True, help="Look for a renewed one."
 )
-def serve_command(host: str, port: int, rate: float, max_bytes: int, reload_seconds: float, **given: Any) -> None:
+def serve_command(
+    host: str, port: int, allow_host: tuple[str, ...], rate: float, max_bytes: int, reload_seconds: float, **given: Any
+) -> None:
     """Serve decisions over HTTP; /openapi.json describes it. SIGTERM ends it, SIGUSR1 halts the gate."""
     try:
+        from fedsrc.gate.service.hosts import host_names
         from fedsrc.gate.service.limits import Limits
         from fedsrc.gate.service.server import bind, serve
     except ImportError as error:
         raise FedsrcError(f"{error.name} is not installed", hint="pip install 'fedsrc[gate]'") from error
     gate = gate_of(**given)
-    limits = Limits(max_bytes=max_bytes, rate=rate)
+    limits = Limits(max_bytes=max_bytes, rate=rate, hosts=host_names(host, allow_host))
     if host not in LOOPBACK:
         say(f"warning: {host} is not this machine alone, and this is HTTP without encryption or a password.")
     with bind(host, port) as listener, gate.watch(reload_seconds):

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from fedsrc.gate.gate import Gate, Reason
 from fedsrc.gate.service.limits import Guard, Limits
 from fedsrc.gate.service.metrics import CONTENT_TYPE, Metrics
+from fedsrc.gate.service.once import OnceRoute
 
 MOST_SCORES = 1_000
 OUR_NAMES = ("body", "score", "scores")
@@ -87,6 +88,8 @@ Responses = dict[int | str, dict[str, Any]]
 OPEN: Responses = {
     408: {"model": Problem, "description": "The body did not arrive in time."},
     413: {"model": Problem, "description": "The body is too large."},
+    421: {"model": Problem, "description": "The Host header names another host than this service."},
+    431: {"model": Problem, "description": "The header is too large."},
     503: {"description": "Too many connections.", "content": PLAIN},
 }
 LIMITED: Responses = {**OPEN, 429: {"model": Problem, "description": "Too many requests.", "headers": WAIT}}
@@ -103,6 +106,7 @@ def service(gate: Gate, limits: Limits | None = None) -> Guard:
 def application(gate: Gate, metrics: Metrics) -> FastAPI:
     """The endpoints, without limits on bytes and rate."""
     app = FastAPI(title="fedsrc gate", version=version("fedsrc"), description=ABOUT, docs_url=None, redoc_url=None)
+    app.router.route_class = OnceRoute
     app.add_exception_handler(RequestValidationError, _not_described)
     app.add_exception_handler(HTTPException, _in_words)
     app.add_exception_handler(Exception, _fault)

@@ -1,4 +1,4 @@
-"""Around the service: how many bytes, how fast and how long, and the headers of every response.
+"""Around the service: for which host, how many bytes, how fast and how long, and the headers of every response.
 
 Plain ASGI, outside of the framework: a request that is refused here has been neither parsed nor kept.
 """
@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
+from fedsrc.gate.service.hosts import LOOPBACK, named_in
+
 Message = MutableMapping[str, Any]  # and what ASGI calls a scope
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -24,6 +26,7 @@ SAFE_HEADERS = [
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"x-content-type-options", b"nosniff"),
 ]
+NOT_THIS_HOST = "this service does not answer to that host name: --allow-host names those that it does"
 TOO_LARGE = "the body is too large"
 TOO_SLOW = "the body did not arrive in time"
 TOO_MANY = "too many requests: try again after the seconds in the Retry-After header"
@@ -32,11 +35,12 @@ CLOSE = (b"connection", b"close")
 
 @dataclass(frozen=True)
 class Limits:
-    """Bytes of a body, seconds until it is all there, and requests a second, of all clients together."""
+    """Bytes of a body, seconds until it is all there, requests a second of all clients together, and host names."""
 
     max_bytes: int = 65_536
     seconds: float = 10.0
     rate: float = 1_000.0
+    hosts: frozenset[str] = LOOPBACK
 
 
 class Bucket:
@@ -69,6 +73,9 @@ class Guard:
         if scope["type"] != "http":
             return
         sender = _Sender(send, self._count)
+        if not _meant(scope, self._limits.hosts):
+            await sender.refuse(421, NOT_THIS_HOST, CLOSE)
+            return
         wait = 0.0 if scope["path"] in UNLIMITED else self._bucket.take()
         if wait > 0:
             await sender.refuse(429, TOO_MANY, (b"retry-after", str(math.ceil(wait)).encode()))
@@ -110,6 +117,12 @@ class _Sender:
         own = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode()), *headers]
         await self({"type": "http.response.start", "status": status, "headers": own})
         await self({"type": "http.response.body", "body": data})
+
+
+def _meant(scope: Message, hosts: frozenset[str]) -> bool:
+    """Whether a request names one of the hosts, or the very address that it came to."""
+    named = named_in(next((value for name, value in scope["headers"] if name == b"host"), b""))
+    return named is not None and (named in hosts or named == (scope.get("server") or ("",))[0])
 
 
 async def _body(scope: Message, receive: Receive, most: int) -> bytes | _Gone | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from fedsrc.gate.gate import ACCEPTED, REASONS, Reason, Status
 
-REFUSED = (404, 405, 408, 413, 422, 429, 500)
+REFUSED = (404, 405, 408, 413, 421, 422, 429, 500)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Samples = Iterable[tuple[Mapping[str, str], float]]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import socket
 from collections.abc import Callable
@@ -14,23 +15,26 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from fedsrc.errors import FedsrcError
 from fedsrc.gate.gate import Gate
 from fedsrc.gate.service.app import service
-from fedsrc.gate.service.limits import Limits
+from fedsrc.gate.service.headers import BoundedHeaders
+from fedsrc.gate.service.limits import CLOSE, SAFE_HEADERS, Limits
 from fedsrc.gate.service.signals import halted_by_signal
 
 CONNECTIONS = 512
-HEADER_BYTES = 16_384
 IDLE_SECONDS = 30  # a connection may rest between requests
 HEADER_SECONDS = 10.0  # and a request's header must then be there whole
 LAST_SECONDS = 10  # for requests under way when told to stop
+REFUSALS = {400: "this is no HTTP request as this service reads it", 431: "the header is too large"}
 
 
 class Impatient(H11Protocol):
-    """Closes a connection that keeps the server waiting for the header of its first or next request."""
+    """Refuses a large header, and closes a connection that keeps the server waiting for its first or next one."""
 
     _deadline: asyncio.TimerHandle | None = None
+    conn: BoundedHeaders
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A connection opens: the clock runs."""
+        self.conn = BoundedHeaders()
         super().connection_made(transport)
         self._wait(HEADER_SECONDS)
 
@@ -52,6 +56,20 @@ class Impatient(H11Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # the words are ours
+        """Refuse what is no request, in the words and with the headers of every other refusal, and close."""
+        status = self.conn.refusal
+        data = json.dumps({"error": REFUSALS[status]}).encode()
+        own = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode()), CLOSE]
+        whole = [
+            h11.Response(status_code=status, headers=[*own, *SAFE_HEADERS]),
+            h11.Data(data=data),
+            h11.EndOfMessage(),
+        ]
+        for event in whole:
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def _wait(self, seconds: float) -> None:
         if self._deadline is not None:
@@ -82,7 +100,6 @@ def server(gate: Gate, limits: Limits | None = None) -> uvicorn.Server:
         service(gate, limits), http=Impatient, loop="asyncio", ws="none", lifespan="off", access_log=False,
         log_level="error", server_header=False, proxy_headers=False, limit_concurrency=CONNECTIONS,
         timeout_keep_alive=IDLE_SECONDS, timeout_graceful_shutdown=LAST_SECONDS,
-        h11_max_incomplete_event_size=HEADER_BYTES,
     )  # fmt: skip
     return uvicorn.Server(config)
 
