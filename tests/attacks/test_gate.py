@@ -217,6 +217,16 @@ def test_a_kill_while_a_halt_is_written_leaves_all_of_it_or_nothing(
     assert note.exists() == (gate.decide(1.0).reason == HALTED) == (step == "move" and when == "after")
 
 
+def instead(make: Callable[[Path], None]) -> Callable[[Path], None]:
+    """Something else in a file's place."""
+
+    def replace(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return replace
+
+
 UNREADABLE: dict[str, Callable[[Path], object]] = {
     "empty": lambda path: path.write_bytes(b""),
     "half": lambda path: path.write_bytes(path.read_bytes()[:50]),
@@ -227,10 +237,10 @@ UNREADABLE: dict[str, Callable[[Path], object]] = {
     "not UTF-8": lambda path: path.write_bytes(b"\xff"),
     "very deep": lambda path: path.write_bytes(b"[" * 9_000),
     "huge": lambda path: path.write_bytes(b" " * 20_000),
-    "a folder": lambda path: (path.unlink(), path.mkdir()),
-    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
-    "a link to nothing": lambda path: (path.unlink(), path.symlink_to("nowhere")),
-    "a device": lambda path: (path.unlink(), path.symlink_to("/dev/zero")),
+    "a folder": instead(Path.mkdir),
+    "a pipe": instead(os.mkfifo),
+    "a link to nothing": instead(lambda path: path.symlink_to("nowhere")),
+    "a device": instead(lambda path: path.symlink_to("/dev/zero")),
 }
 
 

@@ -7,6 +7,7 @@ import json
 import signal
 import socket
 from collections.abc import Callable
+from http import HTTPStatus
 
 import h11
 import uvicorn
@@ -62,12 +63,9 @@ class Impatient(H11Protocol):
         status = self.conn.refusal
         data = json.dumps({"error": REFUSALS[status]}).encode()
         own = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode()), CLOSE]
-        whole = [
-            h11.Response(status_code=status, headers=[*own, *SAFE_HEADERS]),
-            h11.Data(data=data),
-            h11.EndOfMessage(),
-        ]
-        for event in whole:
+        reason = HTTPStatus(status).phrase.encode()
+        start = h11.Response(status_code=status, reason=reason, headers=[*own, *SAFE_HEADERS])
+        for event in (start, h11.Data(data=data), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
