@@ -26,7 +26,7 @@ def choose_command(records: Path, names: tuple[str, ...], target: Path, output: 
 
     Extra passes of the model are read from the table's manifest, which lies beside it.
     """
-    table, sha256 = _table(records), file_digest(records)
+    sha256, table = file_digest(records), _table(records)
     choice = choose(table, names, _passes(records, names), records_sha256=sha256)
     write_choice(target, choice)
     if output == "json":

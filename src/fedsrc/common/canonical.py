@@ -12,6 +12,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from fedsrc.common.durable import open_regular
+
 
 def canonical_bytes(value: Any) -> bytes:
     """The canonical JSON of plain values (dict, list, str, int, float, bool, None)."""
@@ -41,5 +43,5 @@ def _plain(value: Any) -> Any:
 
 def file_digest(path: Path) -> str:
     """SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

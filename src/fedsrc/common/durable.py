@@ -1,7 +1,7 @@
 """Files that are either whole or not there, and the five things that can make state durable.
 
 Everything that must survive a crash goes through `write`, `sync`, `move`, `link` and `commit`, so that tests can
-fail or kill the process at every one of them.
+fail or kill the process at every one of them. What is read may come from anybody: regular files only, and bounded.
 """
 
 from __future__ import annotations
@@ -9,12 +9,24 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
 from fedsrc.errors import FedsrcError
+
+LONGEST_LINE = 64_000_000  # bytes
+PIECE = 1 << 20
+KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
 
 
 def write(file: IO[bytes], data: bytes) -> None:
@@ -94,25 +106,73 @@ def unwritable(path: Path, error: OSError) -> FedsrcError:
     )
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """A regular file, opened to read. A device, a pipe, a socket or a folder, which may have no end, is refused.
+
+    A link to a regular file is fine.
+    """
+    try:
+        _regular_or_refused(path, path.stat())  # before it is opened: opening a device may do something
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            _regular_or_refused(path, os.fstat(handle))  # and after: it may have become another
+            return os.fdopen(handle, "rb")
+        except BaseException:
+            os.close(handle)
+            raise
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _regular_or_refused(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        kind = next((words for test, words in KINDS if test(found.st_mode)), "something else")
+        raise FedsrcError(f"is {kind}, not a file", where=str(path), hint="name a file, or a link to one")
+
+
+def check_regular(path: Path) -> None:
+    """Refuse what others are to read unless it is a regular file. That it is not there is theirs to say."""
+    with suppress(OSError):
+        _regular_or_refused(path, path.stat())
+
+
+def unreadable(path: Path, error: OSError) -> FedsrcError:
+    """The error for a file that cannot be read."""
+    return FedsrcError(error.strerror or str(error), where=str(path))
+
+
 def read_bytes(path: Path, limit: int) -> bytes:
-    """A file of at most `limit` bytes."""
-    try:
-        if path.stat().st_size > limit:
-            raise FedsrcError(f"larger than {limit:,} bytes", where=str(path))
-        return path.read_bytes()
-    except OSError as error:
-        raise FedsrcError(error.strerror or str(error), where=str(path)) from error
+    """A file of at most `limit` bytes, whatever the system says of its size."""
+    return b"".join(_pieces(path, limit, lambda file, most: file.read(min(most, PIECE))))
 
 
-def read_lines(path: Path, limit: int) -> Iterator[bytes]:
-    """The lines of a file of at most `limit` bytes, one at a time, with their ends."""
-    try:
-        if path.stat().st_size > limit:
-            raise FedsrcError(f"larger than {limit:,} bytes", where=str(path))
-        with path.open("rb") as file:
-            yield from file
-    except OSError as error:
-        raise FedsrcError(error.strerror or str(error), where=str(path)) from error
+def read_lines(path: Path, limit: int, *, start: int = 0, longest: int = LONGEST_LINE) -> Iterator[bytes]:
+    """The lines of a file of at most `limit` bytes from a place in it, one at a time, with their ends."""
+    for line in _pieces(path, limit, lambda file, most: file.readline(min(most, longest + 1)), start):
+        if len(line) > longest:
+            raise FedsrcError(f"has a line of more than {longest:,} bytes", where=str(path))
+        yield line
+
+
+def _pieces(path: Path, limit: int, take: Callable[[BinaryIO, int], bytes], start: int = 0) -> Iterator[bytes]:
+    """A file piece by piece; it is refused as soon as it is known to be too large."""
+    with open_regular(path) as file:
+        left = limit - start
+        try:
+            file.seek(start)
+            if os.fstat(file.fileno()).st_size > limit:
+                raise _larger(path, limit)
+            while piece := take(file, left + 1):
+                left -= len(piece)
+                if left < 0:
+                    raise _larger(path, limit)
+                yield piece
+        except OSError as error:
+            raise unreadable(path, error) from error
+
+
+def _larger(path: Path, limit: int) -> FedsrcError:
+    return FedsrcError(f"larger than {limit:,} bytes", where=str(path))
 
 
 def read_text(path: Path, limit: int) -> str:

@@ -13,10 +13,11 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from fedsrc.common.durable import write_whole
+from fedsrc.common.durable import read_bytes, write_whole
 from fedsrc.errors import FedsrcError
 
 Key = Ed25519PrivateKey
+MAX_BYTES = 100_000  # of a key's file
 
 
 def public_hex(key: Key) -> str:
@@ -49,8 +50,8 @@ def load_or_make(path: Path) -> Key:
 def load(path: Path) -> Key:
     """The private key in a PEM file."""
     try:
-        key = load_pem_private_key(path.read_bytes(), password=None)
-    except (OSError, ValueError, TypeError) as error:
+        key = load_pem_private_key(read_bytes(path, MAX_BYTES), password=None)
+    except (ValueError, TypeError) as error:
         raise FedsrcError("cannot be read as a private key", where=str(path)) from error
     if not isinstance(key, Ed25519PrivateKey):
         raise FedsrcError("is not an Ed25519 private key", where=str(path))

@@ -17,7 +17,7 @@ from typing import IO, Any, NoReturn
 
 import polars as pl
 
-from fedsrc.common.durable import write_whole
+from fedsrc.common.durable import check_regular, write_whole
 from fedsrc.common.tables import UNREADABLE
 from fedsrc.errors import FedsrcError
 
@@ -119,6 +119,7 @@ def answers_bytes(answers: Iterable[Answer]) -> bytes:
 
 def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Objects of a JSON-lines file, plain or gzipped, each with its place."""
+    check_regular(path)
     try:
         with _open(path) as file:
             for number, line in enumerate(file, start=1):
@@ -146,6 +147,7 @@ def _object(line: str, where: str) -> dict[str, Any]:
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     if path.suffix == ".parquet":
+        check_regular(path)
         try:
             frame = pl.read_parquet(path)
         except (*UNREADABLE, OSError) as error:

@@ -161,7 +161,7 @@ def _fold(replay: Replay, transcript: Transcript, folder: Path, without_missing:
 
 def _answer(folder: Path, request: Request) -> Answer:
     path = folder / INBOX / _name(request, "release")
-    return path.read_bytes() if path.exists() else "no release arrived before the round was closed"
+    return read_bytes(path, MAX_BYTES) if path.exists() else "no release arrived before the round was closed"
 
 
 def _news(replay: Replay, entries: Iterable[Entry], names: dict[str, str]) -> list[str]:

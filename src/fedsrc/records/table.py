@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 
 from fedsrc.common.canonical import file_digest
+from fedsrc.common.durable import check_regular
 from fedsrc.common.tables import UNREADABLE
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
@@ -139,8 +140,9 @@ class Place:
 def scan(path: Path) -> tuple[pl.LazyFrame, Place]:
     """The table, not yet read, and how its rows are counted."""
     suffix = path.suffix.lower()
-    if not path.is_file():
+    if not path.exists():
         raise FedsrcError("there is no such file", where=str(path))
+    check_regular(path)
     if suffix == ".parquet":
         return pl.scan_parquet(path, glob=False), Place(path, "row", 1)
     if suffix in (".jsonl", ".ndjson"):

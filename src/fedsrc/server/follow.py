@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from fedsrc.common.durable import read_lines
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Betting, Monitor, Registration
-from fedsrc.protocol.transcript import Chain, Closed, Entry
+from fedsrc.protocol.transcript import MAX_BYTES, Chain, Closed, Entry
 from fedsrc.server.bounds import Bounds, report, sample
 from fedsrc.server.folder import LOG, check_transcript, fold, read_registration
 from fedsrc.server.state import Replay
@@ -91,15 +92,10 @@ class Follower:
         path = self.folder / TRANSCRIPT
         if not path.exists():
             return
-        try:
-            with path.open("rb") as file:
-                file.seek(self.chain.size)
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        return
-                    yield line[:-1]
-        except OSError as error:
-            raise FedsrcError(error.strerror or str(error), where=str(path)) from error
+        for line in read_lines(path, MAX_BYTES, start=self.chain.size):
+            if not line.endswith(b"\n"):
+                return
+            yield line[:-1]
 
     def _look(self) -> None:
         replay = self.replay

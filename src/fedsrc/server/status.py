@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from fedsrc.common.durable import open_regular, read_bytes
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Absent, Announced, Arrived, Asked, Chain, Entry, read_transcript
@@ -17,6 +18,7 @@ from fedsrc.server.state import Replay, Status
 
 REFUSED = re.compile(r"^\S+ refused: (.*)$")
 SHOWN = 5  # refusals
+MAX_LOG = 64_000_000  # bytes; a live run turns its log over before
 
 
 @dataclass
@@ -118,7 +120,7 @@ def is_held(path: Path) -> bool:
     """Whether a process writes this transcript now."""
     if not path.exists():
         return False
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
@@ -137,7 +139,7 @@ def _read(path: Path) -> tuple[list[Entry], Chain]:
 def refusals(path: Path) -> Iterable[str]:
     """Who was turned away, by the log of a live run."""
     if path.exists():
-        found = (REFUSED.match(line) for line in path.read_text(errors="replace").splitlines())
+        found = (REFUSED.match(line) for line in read_bytes(path, MAX_LOG).decode(errors="replace").splitlines())
         yield from (match[1] for match in found if match)
 
 

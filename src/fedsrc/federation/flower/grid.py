@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedsrc.common.durable import write_whole
+from fedsrc.common.durable import read_bytes, write_whole
 from fedsrc.common.signing import load
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower.app.fedsrc_relay import wire
@@ -25,6 +25,7 @@ from fedsrc.server.folder import LOG
 VARIABLE = "FEDSRC_LIVE"  # in the SuperLink's environment: the settings file. Nothing of it reaches a node
 SETTINGS = "live.json"  # in the run folder, written by `fedsrc server`
 RECORD = "fedsrc"
+MAX_SETTINGS = 50_000_000  # bytes
 SECONDS = 10.0  # for a reply to come whole, once Flower has announced it
 
 
@@ -49,10 +50,10 @@ class Settings:
     @classmethod
     def read(cls, path: Path) -> Settings:
         try:
-            found = json.loads(path.read_bytes())
+            found = json.loads(read_bytes(path, MAX_SETTINGS))
             patience = Patience(**found["patience"])
             return cls(Path(found["folder"]), Path(found["key"]), found["node_keys"], patience)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise FedsrcError("cannot be read as settings of a live run", where=str(path)) from error
 
 

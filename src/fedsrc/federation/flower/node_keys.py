@@ -13,6 +13,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_key,
 )
 
+from fedsrc.common.durable import read_bytes
+from fedsrc.common.signing import MAX_BYTES
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.handshake import node_key_name
 
@@ -22,8 +24,8 @@ MAKE_ONE = "make one with `ssh-keygen -t ecdsa -b 384 -N '' -f node.key`"
 def name_of_private(path: Path) -> str:
     """The name of a node key, from its private file."""
     try:
-        key = load_ssh_private_key(path.read_bytes(), password=None)
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        key = load_ssh_private_key(read_bytes(path, MAX_BYTES), password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise FedsrcError("cannot be read as a node's private key", where=str(path), hint=MAKE_ONE) from error
     if not isinstance(key, EllipticCurvePrivateKey):
         raise FedsrcError("is not an elliptic-curve key", where=str(path), hint=MAKE_ONE)
@@ -33,8 +35,8 @@ def name_of_private(path: Path) -> str:
 def name_of_public(path: Path) -> str:
     """The name of a node key, from its public file."""
     try:
-        key = load_ssh_public_key(path.read_bytes())
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        key = load_ssh_public_key(read_bytes(path, MAX_BYTES))
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise FedsrcError("cannot be read as a node's public key", where=str(path), hint=MAKE_ONE) from error
     if not isinstance(key, EllipticCurvePublicKey):
         raise FedsrcError("is not an elliptic-curve key", where=str(path), hint=MAKE_ONE)

@@ -1,0 +1,219 @@
+"""Files that come from somebody else: devices, pipes, sockets, files without end, files that unfold to far more.
+
+Mutants killed: a size believed because the system says it, a file opened before it is looked at, a reader
+that goes around `durable`, a link to a regular file refused, a line without end.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from fedsrc.common import signing
+from fedsrc.common.canonical import file_digest
+from fedsrc.common.durable import open_regular, read_bytes, read_lines, read_text
+from fedsrc.data.answers import read_answers
+from fedsrc.errors import FedsrcError
+from fedsrc.federation.airgap import collect
+from fedsrc.federation.flower.node_keys import name_of_private, name_of_public
+from fedsrc.gate.gate import Gate
+from fedsrc.protocol.messages import read_request
+from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.transcript import Transcript, read_transcript
+from fedsrc.records.table import read_records
+from fedsrc.report.view import view_run
+from fedsrc.server.folder import LOG
+from fedsrc.server.status import is_held, run_state
+from fedsrc.server.verify import verify
+from tests.support.crash_scenarios import by_files, key
+
+GUARD = 60  # seconds after which a test that hangs fails; nothing here takes one
+MEMORY = 4 << 30
+
+
+@pytest.fixture(autouse=True)
+def guard() -> Iterator[None]:
+    """A read that hangs is a failure, not a hanging test."""
+
+    def hung(_: int, __: FrameType | None) -> None:
+        raise AssertionError("it hangs")
+
+    before = signal.signal(signal.SIGALRM, hung)
+    signal.alarm(GUARD)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def device(path: Path) -> None:
+    path.symlink_to("/dev/null")
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+def listener(path: Path) -> None:
+    here = os.open(path.parent, os.O_RDONLY)
+    try:
+        with socket.socket(socket.AF_UNIX) as made:  # by a short name: a socket's path has a limit
+            made.bind(f"/proc/self/fd/{here}/{path.name}")
+    finally:
+        os.close(here)
+
+
+KINDS: dict[str, Callable[[Path], None]] = {
+    "a pipe": pipe,
+    "a device": device,
+    "a folder": folder,
+    "a socket": listener,
+}
+READERS: dict[str, Callable[[Path], object]] = {
+    "bytes": lambda path: read_bytes(path, 10),
+    "text": lambda path: read_text(path, 10),
+    "lines": lambda path: list(read_lines(path, 10)),
+    "digest": file_digest,
+    "registration": Registration.read,
+    "transcript": read_transcript,
+    "request": read_request,
+    "key": signing.load,
+    "node key": name_of_private,
+    "public node key": name_of_public,
+    "lock": is_held,
+    "certificate.json": lambda path: Gate(path.parent, trusted=["0" * 64]),
+    "answers.jsonl": read_answers,
+    "answers.parquet": read_answers,
+    "table.csv": read_records,
+    "table.jsonl": read_records,
+    "table.parquet": read_records,
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_regular_files_are_read(tmp_path: Path, kind: str, reader: str) -> None:
+    """Attack A3: whatever reads a file refuses one that may have no end."""
+    path = tmp_path / reader
+    KINDS[kind](path)
+    with pytest.raises(FedsrcError, match=f"is {kind}, not a file"):
+        READERS[reader](path)
+
+
+def test_a_link_to_a_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"one\ntwo\n")
+    (tmp_path / "link").symlink_to("file")
+    assert read_bytes(tmp_path / "link", 8) == b"one\ntwo\n"
+    assert list(read_lines(tmp_path / "link", 8)) == [b"one\n", b"two\n"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no /proc here")
+def test_a_size_is_not_believed() -> None:
+    """The system says 0 bytes of this file, and there are thousands."""
+    endless = Path("/proc/self/maps")
+    assert endless.stat().st_size == 0
+    for read in (read_bytes, lambda path, limit: list(read_lines(path, limit))):
+        with pytest.raises(FedsrcError, match="larger than 100 bytes"):
+            read(endless, 100)
+
+
+def test_limits_are_met_to_the_byte(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"12345\n1234\n")
+    assert read_bytes(path, 11) == path.read_bytes()
+    assert b"".join(read_lines(path, 11, longest=6)) == path.read_bytes()
+    assert list(read_lines(path, 11, start=6)) == [b"1234\n"]
+    for read in (lambda: read_bytes(path, 10), lambda: list(read_lines(path, 10))):
+        with pytest.raises(FedsrcError, match="larger than 10 bytes"):
+            read()
+    with pytest.raises(FedsrcError, match="a line of more than 5 bytes"):
+        list(read_lines(path, 11, longest=5))
+
+
+def test_a_file_that_becomes_a_pipe_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look at it and its opening. Mutant killed: a blocking open, or no second look."""
+    path, regular = tmp_path / "file", Path(__file__).stat()
+    os.mkfifo(path)
+    monkeypatch.setattr(Path, "stat", lambda _, **__: regular)
+    with pytest.raises(FedsrcError, match="is a pipe"):
+        open_regular(path)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has its certificate."""
+    place = tmp_path_factory.mktemp("done")
+    by_files(place)
+    return place / "run"
+
+
+COMMANDS: dict[str, Callable[[Path], object]] = {"verify": verify, "status": run_state, "view": view_run}
+
+
+@pytest.mark.parametrize("name", [REGISTRATION, TRANSCRIPT, CERTIFICATE])
+@pytest.mark.parametrize("kind", ["a pipe", "a device"])
+def test_a_run_folder_of_a_stranger(done: Path, tmp_path: Path, kind: str, name: str) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(done, run)
+    (run / name).unlink()
+    KINDS[kind](run / name)
+    for words, read in COMMANDS.items():
+        if (words, name) == ("status", CERTIFICATE):
+            continue  # only whether it is there
+        with pytest.raises(FedsrcError, match=kind):
+            read(run)
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a device"])
+def test_the_log_of_a_stranger(done: Path, tmp_path: Path, kind: str) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(done, run)
+    KINDS[kind](run / LOG)
+    for read in (run_state, view_run):
+        with pytest.raises(FedsrcError, match=kind):
+            read(run)
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a device"])
+def test_a_transcript_is_not_written_into_a_device(tmp_path: Path, kind: str) -> None:
+    KINDS[kind](tmp_path / "transcript.jsonl")
+    with pytest.raises(FedsrcError):
+        Transcript(tmp_path / "transcript.jsonl")
+
+
+def test_a_release_that_is_a_pipe(done: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(done, run)
+    os.mkfifo(tmp_path / "release.json")
+    with pytest.raises(FedsrcError, match="is a pipe"):
+        collect(run, [tmp_path / "release.json"], key(9))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", [REGISTRATION, TRANSCRIPT, CERTIFICATE])
+def test_verify_of_a_file_without_end(done: Path, tmp_path: Path, name: str) -> None:
+    """As the attack was: a link to /dev/zero, within 4 GiB of memory."""
+    run = tmp_path / "run"
+    shutil.copytree(done, run)
+    (run / name).unlink()
+    (run / name).symlink_to("/dev/zero")
+    found = subprocess.run(
+        [sys.executable, "-m", "fedsrc.cli", "verify", str(run)],
+        capture_output=True, text=True, check=False, timeout=GUARD,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),
+    )  # fmt: skip
+    assert (found.returncode, "is a device" in found.stderr, "Traceback" in found.stderr) == (2, True, False)
