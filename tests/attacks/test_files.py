@@ -13,13 +13,19 @@ import signal
 import socket
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
+import tomli_w
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fedsrc.common import signing
+from fedsrc.audit.study import Study
+from fedsrc.common import signing, toml
 from fedsrc.common.canonical import file_digest
 from fedsrc.common.durable import open_regular, read_bytes, read_lines, read_text
 from fedsrc.data.answers import read_answers
@@ -37,6 +43,7 @@ from fedsrc.server.folder import LOG
 from fedsrc.server.status import is_held, run_state
 from fedsrc.server.verify import verify
 from tests.support.crash_scenarios import by_files, key
+from tests.support.helpers import registration
 
 GUARD = 60  # seconds after which a test that hangs fails; nothing here takes one
 MEMORY = 4 << 30
@@ -217,3 +224,81 @@ def test_verify_of_a_file_without_end(done: Path, tmp_path: Path, name: str) -> 
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),
     )  # fmt: skip
     assert (found.returncode, "is a device" in found.stderr, "Traceback" in found.stderr) == (2, True, False)
+
+
+# TOML
+
+LONG = ".".join("a" * (toml.PARTS + 1))
+TRICKS = {
+    "a key": f"{LONG} = 1",
+    "a key with blanks": LONG.replace(".", " \t.\t ") + " = 1",
+    "a quoted key": ".".join(["'a.b'", '"c\\"d"'] * toml.PARTS) + " = 1",
+    "a table": f"[{LONG}]",
+    "a list of tables": f"[[ {LONG} ]]",
+    "inline": f"x = {{ y = 1, {LONG} = 1 }}",
+    "after a string of five quotes": f'x = {{ y = """z""""", {LONG} = 1 }} # "',
+    "after a string of four quotes": f"x = {{ y = '''z'''', {LONG} = 1 }} # '",
+    "after an escaped quote": f'x = "\\\\"\n{LONG} = "1"',
+    "after a comment with a quote": f"# it's\n{LONG} = 'here'",
+    "after many lines": 'x = """\n#"""\n' + f"{LONG} = 1",
+    "deep lists": "x = " + "[" * (toml.DEPTH + 1) * 2,
+    "deep and whole": "x = " + "[" * (toml.DEPTH + 40) + "]" * (toml.DEPTH + 40),
+    "deep tables": "x = " + "{y=" * (toml.DEPTH + 40) + "1" + "}" * (toml.DEPTH + 40),
+    "many keys": "a=1\n" * (toml.KEYS + 1),
+}
+
+
+def unreached(_: str) -> dict[str, Any]:
+    raise AssertionError("the parser was reached")
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_costly_toml_never_reaches_its_parser(monkeypatch: pytest.MonkeyPatch, trick: str) -> None:
+    """Attack A3: a dotted key of 40 kB cost seconds. Mutants killed: strings left in, or too much taken for one."""
+    monkeypatch.setattr(tomllib, "loads", unreached)
+    for read in (Registration.from_toml, Study.from_toml):
+        with pytest.raises(FedsrcError, match="more than"):
+            read(TRICKS[trick])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'x = "{LONG}"', f"x = '{LONG}' # {LONG}", f'x = """{LONG}\n{LONG}"""', "x = [" + "0.5, " * 1000 + "]",
+        f"x = '''\n{LONG}\n'''", "[[x]]\n" * 1000, "x = '" + "[" * 1000 + "'",
+        ".".join("a" * toml.PARTS) + " = 1.5", "x = " + "[" * toml.DEPTH + "]" * toml.DEPTH,
+    ],
+)  # fmt: skip
+def test_what_only_looks_nested_is_read(text: str) -> None:
+    assert toml.parse_toml(text) == tomllib.loads(text)
+
+
+VALUES = st.recursive(
+    st.text(max_size=30) | st.integers(-9, 9) | st.booleans() | st.floats(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.text(max_size=5), VALUES, max_size=4))
+def test_whatever_is_written_is_read(values: dict[str, Any]) -> None:
+    """Keys and strings of any characters: nothing that a writer makes of a few levels is refused."""
+    text = tomli_w.dumps(values)
+    assert toml.parse_toml(text) == tomllib.loads(text)
+
+
+def many_sites(count: int) -> str:
+    """A registration with so many sites, as it is written."""
+    sites = [{"name": f"s{i}"} for i in range(count)]
+    return tomli_w.dumps({**registration().model_dump(exclude_none=True), "sites": sites})
+
+
+def test_a_hundred_thousand_sites_pass_the_look_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tomllib, "loads", lambda text: {"length": len(text)})
+    text = many_sites(100_000)
+    assert toml.parse_toml(text) == {"length": len(text)}
+
+
+@pytest.mark.thorough
+def test_a_hundred_thousand_sites_are_read() -> None:
+    assert len(Registration.from_toml(many_sites(100_000)).sites) == 100_000

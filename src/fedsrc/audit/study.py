@@ -30,6 +30,7 @@ from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 from fedsrc.audit.methods import METHODS, NATIVE
 from fedsrc.common.canonical import digest
 from fedsrc.common.durable import read_text
+from fedsrc.common.toml import parse_toml
 from fedsrc.common.values import Frozen, Name, Numbers, Probability, Text, describe
 from fedsrc.errors import FedsrcError
 
@@ -306,7 +307,7 @@ class Study(Frozen):
     @classmethod
     def from_toml(cls, text: str, *, where: str = "study") -> Study:
         try:
-            study = cls.model_validate(tomllib.loads(text))
+            study = cls.model_validate(parse_toml(text))
         except tomllib.TOMLDecodeError as error:
             raise FedsrcError(f"not a TOML file: {error}", where=where) from error
         except ValidationError as error:

@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from fedsrc.common.canonical import digest
 from fedsrc.common.durable import read_text
+from fedsrc.common.toml import parse_toml
 from fedsrc.common.values import Frozen, Hex, Name, Numbers, Probability, Text, describe
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.kinds import Adjacency, BasisName, Conversion, Encoding
@@ -331,7 +332,7 @@ class Registration(Frozen):
 @lru_cache(maxsize=16)
 def _parsed(text: str) -> Registration:
     """The registration that a text says. A site reads the same one before every answer, with all sites in it."""
-    return Registration.model_validate(tomllib.loads(text))
+    return Registration.model_validate(parse_toml(text))
 
 
 def budgets(preset: str, failure_probability: float) -> dict[str, Any]:
