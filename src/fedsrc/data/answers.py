@@ -18,6 +18,7 @@ from typing import IO, Any, NoReturn
 import polars as pl
 
 from fedsrc.common.durable import check_regular, write_whole
+from fedsrc.common.parquet import check_unpacked
 from fedsrc.common.tables import UNREADABLE
 from fedsrc.errors import FedsrcError
 
@@ -147,10 +148,10 @@ def _object(line: str, where: str) -> dict[str, Any]:
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     if path.suffix == ".parquet":
-        check_regular(path)
         try:
+            check_unpacked(path)
             frame = pl.read_parquet(path)
-        except (*UNREADABLE, OSError) as error:
+        except (*UNREADABLE, OSError, ValueError) as error:
             raise FedsrcError(f"cannot be read as Parquet: {error}", where=str(path)) from error
         yield from ((f"{path} row {i}", row) for i, row in enumerate(frame.iter_rows(named=True), start=1))
         return

@@ -20,6 +20,7 @@ import polars as pl
 
 from fedsrc.common.canonical import file_digest
 from fedsrc.common.durable import check_regular
+from fedsrc.common.parquet import check_unpacked
 from fedsrc.common.tables import UNREADABLE
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
@@ -144,6 +145,7 @@ def scan(path: Path) -> tuple[pl.LazyFrame, Place]:
         raise FedsrcError("there is no such file", where=str(path))
     check_regular(path)
     if suffix == ".parquet":
+        check_unpacked(path)
         return pl.scan_parquet(path, glob=False), Place(path, "row", 1)
     if suffix in (".jsonl", ".ndjson"):
         return pl.scan_ndjson(path, infer_schema_length=None), Place(path, "line", 1)
