@@ -17,7 +17,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -36,9 +36,13 @@ from fedsrc.common.durable import open_regular, read_bytes, read_lines, read_tex
 from fedsrc.data.answers import read_answers
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.airgap import collect
+from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, REFUSED, RELEASE, Frame
 from fedsrc.federation.flower.node_keys import name_of_private, name_of_public
+from fedsrc.federation.live import log
+from fedsrc.federation.live.guard import Guard
 from fedsrc.gate.gate import Gate
-from fedsrc.protocol.messages import read_request
+from fedsrc.protocol.mechanism import registered_mechanism
+from fedsrc.protocol.messages import Request, SignedRequest, read_request
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Transcript, read_transcript
@@ -48,11 +52,15 @@ from fedsrc.report.view import view_run
 from fedsrc.server.folder import LOG
 from fedsrc.server.status import is_held, run_state
 from fedsrc.server.verify import verify
-from tests.support.crash_scenarios import by_files, key
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allow
+from tests.support.crash_scenarios import by_files, files_registration, key
 from tests.support.helpers import registration
+from tests.support.live_scenarios import SERVER
 
 GUARD = 60  # seconds after which a test that hangs fails; nothing here takes one
 MEMORY = 4 << 30
+REG = files_registration()
 
 
 @pytest.fixture(autouse=True)
@@ -395,3 +403,90 @@ def test_a_deep_or_long_footer_is_refused(tmp_path: Path, data: bytes) -> None:
     path.write_bytes(b"PAR1" + data + len(data).to_bytes(4, "little") + b"PAR1")
     with pytest.raises(FedsrcError, match="cannot be read as parquet"):
         read_records(path)
+
+
+# The log of a site
+
+NAMES_OF = "patient-777"
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
+
+
+def test_a_log_is_its_owners_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attack P5: under an ordinary umask, turned over, and where wider logs of before stand there already."""
+    monkeypatch.setattr(log, "BYTES", 60)
+    for name in ("site.log", "site.log.2"):
+        (tmp_path / name).write_text("before\n")
+        (tmp_path / name).chmod(0o644)
+    before = os.umask(0o022)
+    try:
+        with log.open_log(tmp_path / "site.log") as tell:
+            for number in range(6):
+                tell(f"line {number} of the log")
+    finally:
+        os.umask(before)
+    assert set(modes(tmp_path)) >= {"site.log", "site.log.1", "site.log.2", "site.log.3"}
+    assert set(modes(tmp_path).values()) == {0o600}
+
+
+def test_a_device_keeps_its_mode() -> None:
+    """Mutant killed: a log to /dev/null that closes /dev/null to everybody."""
+    mode = Path("/dev/null").stat().st_mode
+    with log.open_log(Path("/dev/null")) as tell:
+        tell("nothing")
+    assert Path("/dev/null").stat().st_mode == mode
+
+
+def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FedsrcError, match="cannot be written"), log.open_log(tmp_path / "file" / "site.log"):
+        pass
+
+
+def ask(number: int) -> Frame:
+    asked = Request(
+        registration=REG.digest, number=number, round=number, site="a", slots=60, scale=registered_mechanism(REG).scale
+    )
+    return Frame(RELEASE, SignedRequest.by(asked, SERVER).to_bytes())
+
+
+ROWS = "".join(f"patient-{i},0.{i % 10},{i % 2}\n" for i in range(200))
+CHANGED = {
+    "known before": ROWS + f"{NAMES_OF},0.5,1\n",
+    "twice": ROWS.replace("patient-1,", f"{NAMES_OF},").replace("patient-2,", f"{NAMES_OF},"),
+    "for a score": ROWS.replace("patient-1,0.1", f"patient-1,{NAMES_OF}"),
+    "twice, and more": ROWS.replace("patient-1,", f"{NAMES_OF},").replace("patient-2,0.2", f"{NAMES_OF},seven"),
+}
+
+
+@pytest.mark.parametrize("how", CHANGED)
+def test_a_log_names_no_patient(tmp_path: Path, how: str) -> None:
+    """A table changed under a running site: its log says why it refuses, and names nobody; by hand it is named."""
+    path, lines = tmp_path / "r.csv", list[str]()
+    path.write_text("id,score,loss\n" + ROWS)
+    with closing(Ledger(tmp_path / "ledger")) as ledger:
+        allow(ledger, "a", REG, max_epsilon=10.0)
+        guarded = Guard(REG, "a", ledger, lambda: Table(path), key(0), tell=lines.append)
+        assert guarded.answer(ask(1)).kind == GIVEN
+        path.write_text("id,score,loss\n" + CHANGED[how])
+        assert guarded.answer(ask(2)).kind == REFUSED
+        assert guarded.answer(ask(2)).kind == REFUSED
+        assert "patient-" not in "".join(lines)
+        assert "(not in the log)" in lines[-1]
+        with pytest.raises(FedsrcError, match="patient-"):
+            guarded.open()
+
+
+def test_a_fault_is_told_without_its_words(tmp_path: Path) -> None:
+    def broken() -> Table:
+        raise KeyError(NAMES_OF)
+
+    lines = list[str]()
+    with closing(Ledger(tmp_path / "ledger")) as ledger:
+        allow(ledger, "a", REG, max_epsilon=10.0)
+        Guard(REG, "a", ledger, broken, key(0), tell=lines.append).answer(ask(1))
+    assert "a fault in fedsrc, KeyError" in lines[0]
+    assert "in broken" in lines[0]
+    assert NAMES_OF not in lines[0]

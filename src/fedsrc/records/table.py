@@ -181,6 +181,7 @@ def readable(path: Path) -> Iterator[None]:
             f"cannot be read as {suffix[1:]}: {_first_line(error)}",
             where=str(path),
             hint="every line needs the same number of fields" if suffix in (".csv", ".tsv") else None,
+            private=(_first_line(error),),
         ) from error
 
 
@@ -228,7 +229,7 @@ class Check:
         if repeated is not None:
             what = f"id {repeated!r} stands in more than one row"
             hint = "ids must be unique; several answers of one source share a 'source', not an 'id'"
-            self._note("id", self.PLACE, FedsrcError(what, where=str(self._place.path), hint=hint))
+            self._note("id", self.PLACE, FedsrcError(what, where=str(self._place.path), hint=hint, private=(repeated,)))
 
     def finish(self) -> None:
         """After the last part: refuse the table if it is empty or anything in it is bad."""
@@ -241,15 +242,16 @@ class Check:
         if self._found:
             first, *others = (self._found[key] for key in sorted(self._found))
             also = "; ".join(f"{str(each.where).removeprefix(f'{self._place.path} ')}: {each.what}" for each in others)
-            raise FedsrcError(
-                first.what, where=first.where, hint=f"{first.hint or ''}\nalso: {also}".strip() if also else first.hint
-            )
+            hint = f"{first.hint or ''}\nalso: {also}".strip() if also else first.hint
+            private = tuple(name for each in (first, *others) for name in each.private)
+            raise FedsrcError(first.what, where=first.where, hint=hint, private=private)
 
     def _note(self, what: str, kind: int, error: FedsrcError) -> None:
         self._found.setdefault((kind == self.MISSING, ORDER.index(what), kind), error)
 
-    def _note_row(self, what: str, kind: int, index: int, words: str, hint: str) -> None:
-        self._note(what, kind, FedsrcError(words, where=self._place.row(self.rows + index), hint=hint))
+    def _note_row(self, what: str, kind: int, index: int, words: str, hint: str, *private: str) -> None:
+        where = self._place.row(self.rows + index)
+        self._note(what, kind, FedsrcError(words, where=where, hint=hint, private=private))
 
     def _unit_interval(self, column: pl.Series, what: str, stand_in: float) -> Floats:
         """A column as floats in [0, 1]; the first value that is not one is noted."""
@@ -274,7 +276,7 @@ class Check:
             if words.any():
                 index = words.arg_max() or 0
                 word = stripped[index]
-                self._note_row(what, self.KIND, index, f"{what} {word!r} is not a number", _bad_word(what, word))
+                self._note_row(what, self.KIND, index, f"{what} {word!r} is not a number", _bad_word(what, word), word)
                 values = values.set(words, 0.0)
         elif column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
             values = column.alias(what).cast(pl.Float64)

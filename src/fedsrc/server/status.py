@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import re
 import warnings
 from collections.abc import Iterable
@@ -138,7 +139,7 @@ def _read(path: Path) -> tuple[list[Entry], Chain]:
 
 def refusals(path: Path) -> Iterable[str]:
     """Who was turned away, by the log of a live run."""
-    if path.exists():
+    if os.access(path, os.R_OK):  # the log is its owner's alone
         found = (REFUSED.match(line) for line in read_bytes(path, MAX_LOG).decode(errors="replace").splitlines())
         yield from (match[1] for match in found if match)
 

@@ -313,6 +313,7 @@ class Ledger:
                     f"{'unit' if kind == 'id' else 'source'} {name!r} was taken in before, with another table",
                     where=str(self.path),
                     hint="a unit may be used once; leave known units out of a new table",
+                    private=(name,),
                 )
 
     def _stored(self, sql: sqlite3.Connection, request: Request) -> bytes | None:

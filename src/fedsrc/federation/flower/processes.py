@@ -81,7 +81,7 @@ class Child:
     ) -> None:
         self.command, self.log = list(command), log
         log.parent.mkdir(parents=True, exist_ok=True)
-        log.touch()
+        log.touch(mode=0o600)
         self._process = subprocess.Popen(  # noqa: S603
             self.command, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             start_new_session=True, preexec_fn=_end_with_parent,  # noqa: PLW1509

@@ -235,7 +235,7 @@ class _Tail:
     """New lines of the run loop's log, as they are written: Flower passes its own logs on late."""
 
     def __init__(self, path: Path, tell: Tell) -> None:
-        path.touch()
+        path.touch(mode=0o600)
         self._file, self._tell = path.open("rb"), tell
         self._file.seek(0, os.SEEK_END)
 

@@ -96,9 +96,9 @@ class Guard:
                 self._site = None  # a table that changed is looked at anew
             self._tell(f"refused: {refusal.words}: {refusal.behind}")
             return Frame(REFUSED, refusal.words.encode())
-        except Exception:  # a fault here must not end the process that guards the records
+        except Exception as error:  # a fault here must not end the process that guards the records
             self._site = None
-            self._tell(f"refused: {CANNOT}: a fault in fedsrc\n{traceback.format_exc()}")
+            self._tell(f"refused: {CANNOT}: a fault in fedsrc, {type(error).__name__}\n{_places(error)}")
             return Frame(REFUSED, CANNOT.encode())
         return Frame(GIVEN, given)
 
@@ -168,9 +168,14 @@ def answer_size(registration: Registration, name: str) -> int:
     return AROUND + len(canonical_bytes(name)) + NUMBER * numbers
 
 
+def _places(error: Exception) -> str:
+    """Where a fault happened; its own words may hold something of a record."""
+    return "".join(traceback.format_tb(error.__traceback__))
+
+
 @contextmanager
 def _or_refuse(words: str) -> Iterator[None]:
     try:
         yield
     except FedsrcError as error:
-        raise RefusedError(words, str(error).replace("\n", "; ")) from error
+        raise RefusedError(words, error.for_log().replace("\n", "; ")) from error
