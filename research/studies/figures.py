@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from fedsrc.errors import FedsrcError
+from fedsrc.errors import MissingExtraError
 from research.studies import today
 from research.studies.catalogue import printed
 from research.studies.results import FIGURES, Result
@@ -124,7 +124,7 @@ def _axes(xlabel: str, ylabel: str, *, height: float | None = None) -> tuple[Any
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise FedsrcError("figures need matplotlib", hint="pip install 'fedsrc[plots]'") from error
+        raise MissingExtraError("matplotlib", "plots") from error
     mpl.rcParams.update({"svg.hashsalt": "fedsrc", "svg.fonttype": "none", "font.size": 9})
     figure = Figure(figsize=(SIZE[0], height or SIZE[1]), layout="constrained")
     axes = figure.add_subplot()

@@ -25,3 +25,19 @@ class FedsrcError(Exception):
         for each in filter(None, self.private):
             text = text.replace(repr(each) if repr(each) in text else each, "(not in the log)")
         return text
+
+
+class MissingExtraError(FedsrcError):
+    """A library that comes with an extra is not installed.
+
+    The hint installs the extra from the checkout. It never names a package called fedsrc: no index has one of ours, so
+    whoever registered the name would get those installs.
+    """
+
+    def __init__(self, library: str, extra: str) -> None:
+        self.library, self.extra = library, extra
+        super().__init__(f"{library} is not installed", hint=f"in the checkout of fedsrc: pip install '.[{extra}]'")
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
+        """How to send it from one process to another: by what it was made of."""
+        return type(self), (self.library, self.extra)

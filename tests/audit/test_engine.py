@@ -471,7 +471,7 @@ def test_joblib_is_named_when_missing(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, "audit", str(write(tmp_path, NULL)), "-o", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "error: joblib is not installed\nhint: pip install 'fedsrc[audit]'" in done.stderr
+    assert "error: joblib is not installed\nhint: in the checkout of fedsrc: pip install '.[audit]'" in done.stderr
     assert not (tmp_path / "out").exists()
 
 

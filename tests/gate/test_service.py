@@ -398,4 +398,4 @@ def test_what_cannot_be_served_is_said(
     monkeypatch.delitem(sys.modules, "fedsrc.gate.service.server")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     done = fedsrc(*base)
-    assert (done.status, "hint: pip install 'fedsrc[gate]'" in done.err) == (2, True)
+    assert (done.status, "hint: in the checkout of fedsrc: pip install '.[gate]'" in done.err) == (2, True)

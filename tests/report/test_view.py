@@ -551,7 +551,7 @@ def test_a_page_without_a_plotting_library(certified: Path, monkeypatch: pytest.
     assert all(tag != "svg" for tag, _ in parsed.tags)
     assert all(("open", None) in attrs for tag, attrs in parsed.tags if tag == "details")
     told = CliRunner().invoke(cli, ["view", str(certified), "--format", "html"])
-    assert "fedsrc[plots]" in told.stderr
+    assert "pip install '.[plots]'" in told.stderr
 
 
 def large(view: View) -> View:

@@ -35,13 +35,13 @@ from fedsrc.audit.outcomes import Block, native_rows, rows
 from fedsrc.audit.study import Boundary, Setting, Study, Table
 from fedsrc.common.canonical import digest, file_digest
 from fedsrc.common.durable import read_text, unwritable, write_whole
-from fedsrc.errors import FedsrcError
+from fedsrc.errors import FedsrcError, MissingExtraError
 
 try:
     from joblib import Parallel, delayed, parallel_config
     from joblib.externals.loky import get_reusable_executor
 except ImportError as error:
-    raise FedsrcError("joblib is not installed", hint="pip install 'fedsrc[audit]'") from error
+    raise MissingExtraError("joblib", "audit") from error
 
 SHARED = (
     "case",

@@ -15,7 +15,7 @@ import click
 from fedsrc.cli.options import FORMAT, Command, named, options
 from fedsrc.cli.output import emit
 from fedsrc.cli.streams import say
-from fedsrc.errors import FedsrcError
+from fedsrc.errors import FedsrcError, MissingExtraError
 from fedsrc.gate.gate import Gate, Status
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -76,7 +76,7 @@ def serve_command(
         from fedsrc.gate.service.limits import Limits
         from fedsrc.gate.service.server import bind, serve
     except ImportError as error:
-        raise FedsrcError(f"{error.name} is not installed", hint="pip install 'fedsrc[gate]'") from error
+        raise MissingExtraError(str(error.name), "gate") from error
     gate = gate_of(**given)
     limits = Limits(max_bytes=max_bytes, rate=rate, hosts=host_names(host, allow_host))
     if host not in LOOPBACK:

@@ -14,7 +14,7 @@ import fedsrc
 from fedsrc.cli.options import FilePath, FolderPath
 from fedsrc.cli.streams import say
 from fedsrc.common.durable import write_whole
-from fedsrc.errors import FedsrcError
+from fedsrc.errors import FedsrcError, MissingExtraError
 from fedsrc.protocol.names import REGISTRATION
 from fedsrc.report import charts
 from fedsrc.report.card import view_text
@@ -55,7 +55,8 @@ def view_command(
     state = None if monitor is None else watched_by(monitor, folder, trusted=trust)
     found = view_run(folder, trusted=trust, monitor=state, version=fedsrc.__version__)
     if chosen == "html" and not charts.can_draw():
-        say("charts need matplotlib, so their tables are shown; hint: pip install 'fedsrc[plots]'")
+        missing = MissingExtraError("matplotlib", "plots")
+        say(f"{missing.what}, so tables are shown in place of charts; hint: {missing.hint}")
     text = FORMS[chosen](found)
     if target is None:
         click.echo(text)

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from fedsrc.errors import FedsrcError
+from fedsrc.errors import FedsrcError, MissingExtraError
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -60,7 +60,7 @@ def program(name: str) -> str:
     """Where one of Flower's commands lies."""
     found = shutil.which(name, path=os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)]))
     if found is None:
-        raise FedsrcError(f"Flower's command {name!r} is not installed", hint="pip install 'fedsrc[flower]'")
+        raise MissingExtraError(f"Flower's command {name!r}", "flower")
     return found
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedsrc.errors import FedsrcError
+from fedsrc.errors import FedsrcError, MissingExtraError
 from fedsrc.gate.gate import Gate
 
 try:
     from langchain_core.runnables import Runnable, RunnableBranch, RunnableLambda
 except ImportError as error:
-    raise FedsrcError("langchain-core is not installed", hint="pip install 'fedsrc[langchain]'") from error
+    raise MissingExtraError("langchain-core", "langchain") from error
 
 DECISION = "decision"
 

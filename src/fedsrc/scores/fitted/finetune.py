@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from fedsrc.errors import FedsrcError
+from fedsrc.errors import FedsrcError, MissingExtraError
 from fedsrc.maths.arrays import Floats
 from fedsrc.scores.fitted.logistic import Logistic
 from fedsrc.scores.fitted.probe import Probe, token_labels
 from fedsrc.scores.models.model import Prompted
-from fedsrc.scores.models.torch_tools import HINT, Texts, batches, memory
+from fedsrc.scores.models.torch_tools import Texts, batches, import_torch, memory
 from fedsrc.scores.models.transformers_model import TransformersModel
 
 LAST = -1
@@ -195,9 +195,9 @@ def _loss(
 
 
 def _libraries() -> tuple[Any, Any]:
+    torch = import_torch()
     try:
         import peft
-        import torch
     except ImportError as error:
-        raise FedsrcError("fine-tuning needs torch and peft", hint=HINT) from error
+        raise MissingExtraError("peft", "models") from error
     return torch, peft

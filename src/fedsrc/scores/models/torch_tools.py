@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedsrc.common.canonical import digest, file_digest
-from fedsrc.errors import FedsrcError
+from fedsrc.errors import FedsrcError, MissingExtraError
 
 if TYPE_CHECKING:
     import torch
 
 PADDING = 0.1  # the share of a large batch that padding may take
-HINT = "pip install 'fedsrc[models]'"
 
 
 class Response(NamedTuple):
@@ -104,7 +103,7 @@ def import_torch() -> Any:
     try:
         import torch
     except ImportError as error:
-        raise FedsrcError("a local model needs torch", hint=HINT) from error
+        raise MissingExtraError("torch", "models") from error
     return torch
 
 
@@ -113,5 +112,5 @@ def import_transformers() -> Any:
     try:
         import transformers
     except ImportError as error:
-        raise FedsrcError("a local model needs transformers", hint=HINT) from error
+        raise MissingExtraError("transformers", "models") from error
     return transformers
