@@ -28,6 +28,7 @@ from fedsrc.planning.register import (
     round_grid,
 )
 from fedsrc.protocol.registration import Betting, Registration, Stitched
+from fedsrc.records.development import development_count
 from fedsrc.records.table import MISSING_SCORE, read_records
 from tests.support.helpers import registration, table
 
@@ -200,7 +201,8 @@ def test_answers_of_one_source_are_not_counted_as_many(tmp_path: Path) -> None:
 def test_development_parts() -> None:
     records = table(1000)
     part = development_part(records, "record", 0.2)
-    assert (part.units, part.of) == (200, 1000)
+    assert part.share == 0.2
+    assert 137 < development_count(records, part, "record") < 263  # five standard deviations; the seed is fixed
     assert development_part(table(1000, seed=5), "record", 0.2) == part  # it does not depend on what the table holds
     assert development_part(records, "record", 0.2) == part
     with pytest.raises(FedsrcError, match="too few"):

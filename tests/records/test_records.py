@@ -6,6 +6,7 @@ answers that looks at scores, a named column that is not there passed over, a so
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import fields
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import polars as pl
 import pytest
 
 from fedsrc.errors import FedsrcError
+from fedsrc.records.keys import name_keys, place_keys, row_keys
 from fedsrc.records.order import shuffled
 from fedsrc.records.table import MISSING_SCORE, Columns, read_records
 from fedsrc.records.units import Units, check_unit, most_answers, unit_codes, units_of
@@ -250,3 +252,35 @@ def test_the_shuffle_is_frozen() -> None:
     assert shuffled(8, 12345).tolist() == [7, 0, 1, 5, 4, 6, 3, 2]
     assert sorted(shuffled(1000, 7).tolist()) == list(range(1000))
     assert shuffled(0, 1).tolist() == []
+
+
+def test_keys_are_frozen() -> None:
+    """Which answers count and which units calibrate, for ever: computed here from the definition, not by the code."""
+    names = ["x", "", "Zoë", "7"]
+    digests = [hashlib.sha256(f"fedsrc: some purpose: {name}".encode()).digest() for name in names]
+    assert name_keys("some purpose", names).tolist() == [int.from_bytes(each[:8], "big") for each in digests]
+    start = int(name_keys("p", ["row number"])[0])
+    assert row_keys("p", range(3, 6)).tolist() == [
+        splitmix64(start + (row + 1) * 0x9E3779B97F4A7C15) for row in (3, 4, 5)
+    ]
+    zero = np.zeros(3, dtype=np.uint64)
+    known = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]  # splitmix64 from seed 0, as published
+    assert place_keys(zero, np.arange(3, dtype=np.uint64)).tolist() == known
+
+
+def splitmix64(state: int) -> int:
+    """In whole numbers of any size."""
+    mask = (1 << 64) - 1
+    state &= mask
+    state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & mask
+    state = (state ^ state >> 27) * 0x94D049BB133111EB & mask
+    return state ^ state >> 31
+
+
+def test_whole_numbers_keep_their_names_beside_decimals(tmp_path: Path) -> None:
+    """In JSON lines one name with decimals makes a column of decimals; no other unit may be renamed by that."""
+    rows = '{{"source": 7, "id": 1, "loss": 0, "score": 0.5}}\n{{"source": {}, "id": {}, "loss": 0, "score": 0.5}}\n'
+    one = read_records(write(tmp_path / "one.jsonl", rows.format(8, 2)))
+    other = read_records(write(tmp_path / "other.jsonl", rows.format(8.5, 2.5)))
+    assert (one.source_names, one.ids) == (("7", "8"), ["1", "2"])
+    assert (other.source_names, other.ids) == (("7", "8.5"), ["1", "2.5"])

@@ -26,9 +26,10 @@ from fedsrc.errors import FedsrcError
 from fedsrc.federation.airgap import answer_file, start
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Release
-from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.registration import Development, Registration
 from fedsrc.records import order as records_module
 from fedsrc.records import stream
+from fedsrc.records.development import development_rows
 from fedsrc.records.order import IN_ORDER, Keys, key_stream, shuffled
 from fedsrc.records.stream import Table, Window
 from fedsrc.records.table import Columns, Missing, read_records
@@ -55,9 +56,9 @@ def registered(site: str = "a", **sections: dict[str, Any]) -> Registration:
     return changed(Registration.model_validate({**base.model_dump(), "development": None}), **sections)
 
 
-def without(reg: Registration, units: int, rows: int, seed: int) -> Registration:
+def without(reg: Registration, share: float, seed: int) -> Registration:
     """The same with a development part."""
-    return Registration.model_validate({**reg.model_dump(), "development": {"units": units, "of": rows, "seed": seed}})
+    return Registration.model_validate({**reg.model_dump(), "development": {"share": share, "seed": seed}})
 
 
 def random_frame(rng: np.random.Generator, rows: int, *, ids: bool = False, site: str | None = None) -> pl.DataFrame:
@@ -182,7 +183,7 @@ def test_counts_are_those_of_the_table_in_memory(
         path = write(random_frame(rng, rows, ids=ids, site=site), tmp_path / f"{case}.{kind}")
         reg = registered()
         if case % 2:
-            reg = without(reg, int(rng.integers(1, rows)), rows, case)
+            reg = without(reg, float(rng.random()), case)
         with closing(Ledger(tmp_path / f"{case}.ledger")) as book:
             one, other = both(reg, Table(path, batch=(1, 2, 3, 5, 8, 100)[case % 6]), book, case)
             assert one.intake == other.intake
@@ -293,9 +294,13 @@ def test_records_declared_independent_are_let_in(tmp_path: Path, ledger: Ledger)
     assert open_table(registered(privacy={"independent": True}), "a", Table(path), ledger).intake.units == 9
 
 
-def test_the_development_part_must_fit_the_table(tmp_path: Path, ledger: Ledger) -> None:
-    path = write(random_frame(np.random.default_rng(0), 40), tmp_path / "t.csv")
-    assert "set 5 of 41 units apart; this table has 40" in same_trouble(path, without(registered(), 5, 41, 0), ledger)
+@pytest.mark.parametrize("ids", [False, True])
+def test_a_table_that_has_grown_has_the_same_development_part(tmp_path: Path, ids: bool) -> None:
+    frame, part = random_frame(np.random.default_rng(0), 60, ids=ids), Development(share=0.4, seed=7)
+    tables = [read_records(write(frame.head(rows), tmp_path / f"{rows}.csv")) for rows in (40, 60)]
+    short, long = (development_rows(each, part, "record") for each in tables)
+    assert short.tolist() == long[:40].tolist()
+    assert 0 < short.sum() < 40
 
 
 def remembered(path: Path) -> list[Any]:
@@ -310,7 +315,7 @@ def test_every_id_and_source_is_remembered(tmp_path: Path) -> None:
     frame = random_frame(np.random.default_rng(0), 40, ids=True)
     sources = pl.Series("source", [f"s{i % 15}" for i in range(40)])
     path = write(frame.with_columns(sources), tmp_path / "t.parquet")
-    reg = without(registered(privacy={"independent": True}), 10, 40, 3)
+    reg = without(registered(privacy={"independent": True}), 0.25, 3)
     with closing(Ledger(tmp_path / "one")) as one, closing(Ledger(tmp_path / "other")) as other:
         open_table(reg, "a", Table(path, batch=7), one)
         open_sites(reg, read_records(path).at("a"), other)
@@ -381,11 +386,12 @@ def test_never_more_than_a_batch_is_held(
     tmp_path: Path, ledger: Ledger, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(random_frame(np.random.default_rng(0), 500, ids=True), tmp_path / f"t.{kind}")
-    reg = without(registered(), 100, 500, 1)
+    reg = without(registered(), 0.2, 1)
     watch = Watch(monkeypatch)
     site = open_table(reg, "a", Table(path, batch=16), ledger)
     monkeypatch.setattr(type(site.intake), "order", None)
-    assert site.count(0, 400).sum() == 4000
+    assert 350 < site.intake.units < 450
+    assert site.count(0, site.intake.units).sum() == 10 * site.intake.units
     assert site.count(30, 20).sum() == 200
     assert watch.most == 16
 

@@ -16,7 +16,8 @@ from fedsrc.common.words import count
 from fedsrc.errors import FedsrcError
 from fedsrc.planning.register import Choices, development_labels, development_part, register
 from fedsrc.protocol.registration import Development, Registration
-from fedsrc.records.units import Records, check_unit
+from fedsrc.records.development import development_count
+from fedsrc.records.units import Records, check_unit, unit_count
 
 DEVELOPMENT_SHARE = 0.2
 
@@ -25,10 +26,11 @@ def new_registration(table: Records, picked: Choices) -> Registration:
     """Register from a part of the table itself, and say so."""
     development = development_part(table, picked.unit, DEVELOPMENT_SHARE)
     registration = register(picked, table, development)
-    one, apart = development.units == 1, count(development.units, picked.unit)
+    units = development_count(table, development, picked.unit)
+    one, apart, share = units == 1, count(units, picked.unit), units / unit_count(table, picked.unit)
     why = "to see how losses and sources look" if picked.grid else "to choose thresholds"
     say(
-        f"No registration given: {apart} ({DEVELOPMENT_SHARE:.0%}) {'is' if one else 'are'} set apart {why};"
+        f"No registration given: {apart} ({share:.0%}) {'is' if one else 'are'} set apart {why};"
         f" {'it does' if one else 'they do'} not calibrate and privacy does not protect"
         f" {'it' if one else 'them'}."
     )
@@ -41,9 +43,8 @@ def new_registration(table: Records, picked: Choices) -> Registration:
 def say_development(table: Records, development: Development, picked: Choices) -> None:
     """What a development part, which is not protected, shows before anything is spent."""
     wanted = 0 if picked.grid else picked.thresholds
-    for line in development_words(
-        development, picked.unit, development_labels(table, development, picked.unit), wanted
-    ):
+    units = development_count(table, development, picked.unit)
+    for line in development_words(units, picked.unit, development_labels(table, development, picked.unit), wanted):
         say(line)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from fedsrc.cli.options import NAMES
 from fedsrc.common.words import count, plain
 from fedsrc.planning.register import Labels
-from fedsrc.protocol.registration import Development, Registration
+from fedsrc.protocol.registration import Registration
 from fedsrc.records.stream import Table
 from fedsrc.records.table import Columns
 from fedsrc.records.units import LOCAL_SITE, Records, Unit
@@ -30,12 +30,12 @@ def uses(table: Table, unit: Unit, sites: Sequence[str]) -> str:
     return f"{line} Not used: {listed(rest)}{f' (if one is that, name it: {options})' if options else ''}."
 
 
-def development_words(development: Development, unit: Unit, labels: Labels, thresholds: int) -> list[str]:
+def development_words(units: int, unit: Unit, labels: Labels, thresholds: int) -> list[str]:
     """What the development part, which is not protected, shows: how many, how bad, and whether the wrong way round."""
     lines = [f"Of the development answers, {labels.unsupported:.1%} count as unsupported."]
-    if development.units < thresholds:
+    if units < thresholds:
         lines.append(
-            f"Thresholds from {count(development.units, unit)} are rough; more records, or --grid, which takes evenly"
+            f"Thresholds from {count(units, unit)} are rough; more records, or --grid, which takes evenly"
             " spaced ones, may accept more."
         )
     if labels.wrong_way:

@@ -17,7 +17,7 @@ from fedsrc.maths.arrays import Floats
 from fedsrc.planning.reach import noised_rates, sampled_rates
 from fedsrc.protocol.registration import Betting, Registration
 from fedsrc.records.development import development_rows
-from fedsrc.records.units import Records, Units, unit_count, units_of
+from fedsrc.records.units import Records, Units, units_of
 from fedsrc.server.state import Replay
 from fedsrc.server.tally import Masses, masses
 from fedsrc.simulate.population import Support, from_cells, information_limit, truth, uniform
@@ -129,11 +129,11 @@ def forecasts(
 def from_development(registration: Registration, records: Records) -> list[Support]:
     """Laws from labelled development records: each site's own where it has some, otherwise all of them pooled.
 
-    Of a table that also calibrates, only the development part is looked at.
+    Where the table that calibrates holds the development part, only that part of any table is looked at.
     """
     development, settings = registration.development, registration.privacy
     keep = None
-    if development is not None and development.inside and development.of == unit_count(records, settings.unit):
+    if development is not None and development.inside:
         keep = development_rows(records, development, settings.unit)
     answers = settings.max_answers
     found = {

@@ -15,7 +15,7 @@ from fedsrc.common.values import describe
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.protocol.registration import Betting, Development, Registration, budgets
-from fedsrc.records.development import development_rows
+from fedsrc.records.development import development_count, development_rows
 from fedsrc.records.order import public_seed
 from fedsrc.records.units import Records, Unit, most_answers, unit_codes, unit_count
 
@@ -102,15 +102,15 @@ def round_grid(count: int) -> tuple[float, ...]:
 
 
 def development_part(records: Records, unit: Unit, share: float) -> Development:
-    """A share of the units, chosen by a fixed public seed, whatever the table holds."""
-    units = unit_count(records, unit)
-    count = units if share == 1 else int(units * share)
-    if count == 0 or (share < 1 and count == units):
+    """About a share of the units, each by its name and a fixed public seed, whatever else the table holds."""
+    development = Development(share=share, seed=public_seed("development part"))
+    apart, units = development_count(records, development, unit), unit_count(records, unit)
+    if apart == 0 or (development.inside and apart == units):
         raise FedsrcError(
-            f"{units} units are too few to set {share:g} of them apart for the thresholds",
+            f"{units} units are too few to set about {share:g} of them apart for the thresholds: {apart} would be",
             hint="bring more records, or register from a development table of its own",
         )
-    return Development(units=count, of=units, seed=public_seed("development part"))
+    return development
 
 
 def register(
@@ -120,7 +120,8 @@ def register(
     rows = development_rows(records, development, choices.unit)
     values = _grid(choices)
     if not choices.grid:
-        values = _development_thresholds(records.score[rows], development, choices)
+        units = development_count(records, development, choices.unit)
+        values = _development_thresholds(records.score[rows], units, choices)
     answers = choices.max_answers
     binary = bool(np.isin(records.loss[rows], (0.0, 1.0)).all())
     unused = choices.grid and not development.inside
@@ -179,12 +180,12 @@ def register_grid(choices: Choices, sites: Sequence[str] | None) -> Registration
     return _build(choices, _grid(choices), tuple(sites), None)
 
 
-def _development_thresholds(scores: Floats, development: Development, choices: Choices) -> tuple[float, ...]:
+def _development_thresholds(scores: Floats, units: int, choices: Choices) -> tuple[float, ...]:
     """Quantiles of the scores that are there."""
     scored = scores[scores >= 0]
-    if development.units < FEWEST or not scored.size:
+    if units < FEWEST or not scored.size:
         raise FedsrcError(
-            f"{development.units} development {choices.unit}s with {scored.size} scores are too few for thresholds",
+            f"{units} development {choices.unit}s with {scored.size} scores are too few for thresholds",
             hint=f"{FEWEST} of them are the fewest: bring more records, or take evenly spaced thresholds with --grid",
         )
     values = quantile_thresholds(scored, choices.thresholds)

@@ -208,20 +208,19 @@ class Schedule(Frozen):
 
 
 class Development(Frozen):
-    """The units that chose the thresholds: so many of so many, by a recorded seed.
+    """The units that chose the thresholds: those of a table whose key, by a recorded seed, is below a share.
 
     All of them: a table of their own. Some: the calibration table holds them, and they are left out of it. The table's
     digest is not here: a public digest of private records would let guesses about them be tested.
     """
 
-    units: int = Field(ge=1)
-    of: int = Field(ge=1)
+    share: float = Field(gt=0, le=1)
     seed: int = Field(0, ge=0, lt=1 << 63)
 
     @property
     def inside(self) -> bool:
         """Whether the calibration table holds these units."""
-        return self.units < self.of
+        return self.share < 1
 
 
 class Registration(Frozen):

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.registration import Development, Registration
-from fedsrc.records.order import shuffled
-from fedsrc.records.units import Names, Records, Unit, Units, check_unit, unit_codes, unit_count, units_of
+from fedsrc.records.keys import BITS, name_keys, row_keys
+from fedsrc.records.units import Names, Records, Unit, UnitNames, Units, check_unit, unit_codes, unit_names, units_of
 
 
 def calibrating(registration: Registration, records: Records) -> dict[str, Units]:
@@ -32,22 +32,26 @@ def names_of(records: Records, site: str) -> Names:
     return Names(None if records.ids is None else [records.ids[i] for i in rows], sources)
 
 
+def in_development(development: Development, names: UnitNames) -> NDArray[np.bool_]:
+    """Which units, each by its name alone, are of the development part: those whose key is below the share.
+
+    How many that are is chance, and public. The first so many by key would not do: one unit renamed would move others.
+    """
+    if not development.inside:
+        return np.ones(len(names), dtype=np.bool_)
+    purpose = f"development part {development.seed}"
+    keys = row_keys(purpose, names) if isinstance(names, range) else name_keys(purpose, names)
+    return keys < np.uint64(int(development.share * 2**BITS))
+
+
 def development_rows(records: Records, development: Development, unit: Unit) -> NDArray[np.bool_]:
-    """The rows of the development part: so many of the units, chosen by a recorded seed."""
-    count = unit_count(records, unit)
-    check_count(development, count)
-    chosen = np.zeros(count, dtype=np.bool_)
-    chosen[shuffled(count, development.seed)[: development.units]] = True
-    return chosen[unit_codes(records, unit)]
+    """The rows of the development part."""
+    return in_development(development, unit_names(records, unit))[unit_codes(records, unit)]
 
 
-def check_count(development: Development, count: int) -> None:
-    """Refuse a table that does not have as many units as the one whose development part was registered."""
-    if count != development.of:
-        raise FedsrcError(
-            f"the registration set {development.units:,} of {development.of:,} units apart; this table has {count:,}",
-            hint="certify the table that was registered, or register from a development table of its own",
-        )
+def development_count(records: Records, development: Development, unit: Unit) -> int:
+    """How many units of a table are of the development part."""
+    return int(in_development(development, unit_names(records, unit)).sum())
 
 
 def calibration_rows(registration: Registration, records: Records) -> NDArray[np.bool_] | None:
@@ -63,5 +67,5 @@ def cut_words(registration: Registration) -> str:
     settings, development = registration.privacy, registration.development
     words = "records" if settings.unit == "record" else f"sources of at most {settings.max_answers} answers"
     if development is not None and development.inside:
-        words += f", without {development.units} of {development.of} for development by seed {development.seed}"
+        words += f", without a share of {development.share} for development by seed {development.seed}"
     return words

@@ -28,7 +28,7 @@ from fedsrc.common.canonical import file_digest
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Ints
 from fedsrc.records.order import IN_ORDER, Keys, key_stream
-from fedsrc.records.table import Check, Columns, Missing, Place, comparable, read_records, readable, scan
+from fedsrc.records.table import Check, Columns, Missing, Place, as_text, comparable, read_records, readable, scan
 from fedsrc.records.units import LOCAL_SITE, Names, Records, check_owner, several_answers
 
 BATCH = 1 << 17  # rows
@@ -122,7 +122,7 @@ class Contents:
 
     def _column(self, name: str) -> Iterator[str]:
         for frame in self.table.frames([name]):
-            yield from frame.to_series().alias("name").cast(pl.String).to_list()
+            yield from as_text(frame.to_series().alias("name")).to_list()
         self.check_same()
 
     def check_same(self) -> None:

@@ -121,6 +121,11 @@ def comparable(column: pl.Series) -> pl.Series | None:
     return None
 
 
+def as_text(column: pl.Series) -> pl.Series:
+    """Names as text, each by itself: where one of them has decimals, all are read as such, and 7 must stay 7."""
+    return column.cast(pl.String).str.strip_suffix(".0") if column.dtype.is_float() else column.cast(pl.String)
+
+
 def repeats(column: pl.Series | None) -> bool:
     """Whether a column holds some value more than once."""
     return column is not None and bool(column.is_duplicated().any())
@@ -288,7 +293,7 @@ class Check:
     def _text(self, column: pl.Series, what: str) -> pl.Series:
         """A column as text; its first empty value is noted."""
         try:
-            values = column.alias(what).cast(pl.String)  # the reader takes some names for patterns
+            values = as_text(column.alias(what))  # the reader takes some names for patterns
         except pl.exceptions.PolarsError:
             self._note_kind(column, what, "text")
             return pl.Series(what, [], dtype=pl.String)

@@ -1,6 +1,7 @@
 """Records and units: a checked table, and what privacy protects and independence is assumed of.
 
-A unit is one record, or one source with all its answers.
+A unit is one record, or one source with all its answers. What a unit adds to a release, and whether it is of the
+development part, its own name and its own rows decide: no other row of the table has a say. Theory: (v), Neighbours.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from numpy.typing import NDArray
 
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
-from fedsrc.records.order import Positions, public_seed
+from fedsrc.records.keys import name_keys, place_keys
+from fedsrc.records.order import Positions
 
 Unit = Literal["record", "source"]
 LOCAL_SITE = "local"
+UnitNames = range | Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,14 @@ def unit_codes(records: Records, unit: Unit) -> Positions:
     return np.arange(len(records), dtype=np.int64) if unit == "record" else _source_codes(records)
 
 
+def unit_names(records: Records, unit: Unit) -> UnitNames:
+    """What each unit is called: its source, its id, or, where records have none, the number of its row."""
+    if unit == "source":
+        _source_codes(records)
+        return records.source_names
+    return range(len(records)) if records.ids is None else records.ids
+
+
 def most_answers(records: Records, rows: NDArray[np.bool_]) -> int:
     """The largest number of answers that one source has among those rows."""
     return int(np.bincount(_source_codes(records)[rows]).max())
@@ -160,16 +171,26 @@ def _one_site_per_source(records: Records, where: str) -> None:
 
 
 def _by_source(records: Records, rows: Positions, max_answers: int) -> tuple[Positions, Positions]:
-    """Rows grouped by source, at most max_answers each (picked by row number through a fixed stream), and starts."""
-    source = _source_codes(records)[rows]
-    blind = np.random.PCG64(public_seed("answers kept")).random_raw(len(records))[rows]
-    order = np.lexsort((blind, source))
-    rows, source = rows[order], source[order]
-    first = np.flatnonzero(np.concatenate([[True], source[1:] != source[:-1]])) if rows.size else np.zeros(0, np.int64)
-    rank = np.arange(rows.size) - np.repeat(first, np.diff(np.append(first, rows.size)))
-    kept = rank < max_answers
-    sizes = np.add.reduceat(kept.astype(np.int64), first) if rows.size else np.zeros(0, np.int64)
-    return rows[kept], np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    """Rows grouped by source, at most max_answers each, and where each source starts.
+
+    Which are kept, the source's name and the place of an answer among that source's rows decide.
+    """
+    codes = _source_codes(records)
+    rows = rows[np.argsort(codes[rows], kind="stable")]  # by source, in table order within it
+    starts, owner, place = _runs(codes[rows])
+    names = name_keys("answers kept", [records.source_names[code] for code in codes[rows[starts]].tolist()])
+    drawn = np.lexsort((place_keys(names[owner], place.astype(np.uint64)), owner))
+    kept = place < max_answers  # the first of each source as drawn: in either order a source has the same stretch
+    sizes = np.bincount(owner[kept], minlength=starts.size)
+    return rows[drawn][kept], np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+def _runs(codes: Positions) -> tuple[Positions, Positions, Positions]:
+    """Of sorted codes: where runs of equals start, and of every entry the number of its run and its place in it."""
+    first = np.ones(codes.size, dtype=np.bool_)
+    first[1:] = codes[1:] != codes[:-1]
+    starts, owner = np.flatnonzero(first), np.cumsum(first) - 1
+    return starts, owner, np.arange(codes.size) - starts[owner]
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
 
 from fedsrc.common.signing import Key
 from fedsrc.maths.arrays import Ints
-from fedsrc.protocol.registration import Registration
-from fedsrc.records.development import check_count, cut_words
+from fedsrc.protocol.registration import Development, Registration
+from fedsrc.records.development import cut_words, in_development
 from fedsrc.records.masses import histogram
-from fedsrc.records.order import IN_ORDER
-from fedsrc.records.stream import Contents, Mask, Table, Window, examine
-from fedsrc.records.table import NEEDED
+from fedsrc.records.order import Positions
+from fedsrc.records.stream import Contents, Table, Window, examine
+from fedsrc.records.table import NEEDED, Part
 from fedsrc.records.units import Records, Units
 from fedsrc.site.ledger import Intake, Ledger
 from fedsrc.site.site import Site, open_sites
@@ -37,54 +37,51 @@ def open_table(
         records = table.whole().at(name)
         return open_sites(registration, records, ledger, in_order=in_order, fresh=fresh, keys=keys)[0]
     contents = examine(table, name, independent=registration.privacy.independent)
-    units = contents.rows - set_apart(registration, contents.rows)
     intake = ledger.take_in(
-        name, contents.digest, cut_words(registration), units, contents.names(), in_order=in_order, fresh=fresh
-    )
+        name, contents.digest, cut_words(registration), calibrating_units(registration, contents), contents.names(),
+        in_order=in_order, fresh=fresh,
+    )  # fmt: skip
     return Site(registration, name, ledger, intake, partial(count, registration, contents, intake), key)
 
 
-def set_apart(registration: Registration, rows: int) -> int:
-    """How many of a table's records are its development part and do not calibrate."""
-    development = registration.development
-    if development is None or not development.inside:
-        return 0
-    check_count(development, rows)
-    return development.units
+def calibrating_units(registration: Registration, contents: Contents) -> int:
+    """How many of a table's records calibrate; where some do not, that takes a pass."""
+    if _inside(registration) is None:
+        return contents.rows
+    return sum(int(rows.size) for _, rows in _calibrating(registration, contents))
 
 
 def count(registration: Registration, contents: Contents, intake: Intake, first: int, slots: int) -> Ints:
     """The histogram of so many units from a place in the intake's order, in one pass over scores and losses."""
-    table, check = contents.table, contents.table.check()
-    chosen = _chooser(registration, contents, intake, first, slots)
+    window = Window(intake.seed, intake.units, first, slots, contents.table.batch)
     total = np.zeros((2, len(registration.thresholds.values) + 1), dtype=np.int64)
-    for frame in table.frames([table.columns.name(what) for what in NEEDED]):
-        part = check.part(frame)
-        rows = np.flatnonzero(chosen(frame.height))
-        units = Units(np.arange(rows.size + 1, dtype=np.int64), part.score[rows], part.loss[rows], None)
+    for part, rows in _calibrating(registration, contents):
+        asked = rows[window.take(rows.size)]
+        units = Units(np.arange(asked.size + 1, dtype=np.int64), part.score[asked], part.loss[asked], None)
         total += histogram(registration, units)
-    check.finish()
-    contents.check_same()
     return total
 
 
-def _chooser(
-    registration: Registration, contents: Contents, intake: Intake, first: int, slots: int
-) -> Callable[[int], Mask]:
-    """Which of the next rows are asked for: those outside the development part, numbered anew, in the window."""
-    development, size = registration.development, contents.table.batch
-    apart = set_apart(registration, contents.rows)
-    seed = IN_ORDER if development is None else str(development.seed)
-    aside = Window(seed, contents.rows, 0, apart, size)
-    window = Window(intake.seed, intake.units, first, slots, size)
+def _calibrating(registration: Registration, contents: Contents) -> Iterator[tuple[Part, Positions]]:
+    """The table batch by batch, and which rows of each calibrate: those outside the development part."""
+    table, check, development = contents.table, contents.table.check(), _inside(registration)
+    used = table.columns.used(table.present)
+    wanted = NEEDED if development is None else (*NEEDED, "id")
+    for frame in table.frames([used[what] for what in wanted if what in used]):
+        first, part = check.rows, check.part(frame)
+        keep = np.ones(frame.height, dtype=np.bool_)
+        if development is not None:
+            names = part.text["id"].to_list() if "id" in part.text else range(first, check.rows)
+            keep = ~in_development(development, names)
+        yield part, np.flatnonzero(keep)
+    check.finish()
+    contents.check_same()
 
-    def chosen(rows: int) -> Mask:
-        mask = ~aside.take(rows)
-        units = np.flatnonzero(mask)
-        mask[units] = window.take(units.size)
-        return mask
 
-    return chosen
+def _inside(registration: Registration) -> Development | None:
+    """The development part, where the table that calibrates holds it."""
+    development = registration.development
+    return development if development is not None and development.inside else None
 
 
 def open_site(
