@@ -128,7 +128,7 @@ def exact_of(path: Path, sources: int, answers: int) -> tuple[Ints, float]:
 def test_one_answer_more(tmp_path: Path, old: bool, most: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Five hundred sources of ten answers, of which three count; one of them has one answer, or two alike.
 
-    Its own share is the same either way, so nothing may change at all. It was ten times the sensitivity.
+    Its own share is the same either way, so nothing may change at all. It was twelve times the sensitivity.
     """
     if old:
         monkeypatch.setattr(units, "_by_source", by_row_number)

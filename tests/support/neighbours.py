@@ -207,7 +207,7 @@ def _whole(made: Case, path: Path) -> Found:
     records = Table(path, missing="keep").whole().at(SITE)
     units = calibrating(made.registration, records)[SITE]
     order = _intake(len(units), made.order).order()
-    names = _numbers(made, records) if units.ids is None else list(units.ids)
+    names: list[Name] = _numbers(made, records) if units.ids is None else [*units.ids]
     masses = unit_masses(made.registration, units).tolist()
     return masses, lambda at, n: histogram(made.registration, units.take(order[at : at + n])), names
 
@@ -230,7 +230,7 @@ def _batches(made: Case, path: Path) -> Found:
 def _numbers(made: Case, records: Records) -> list[Name]:
     """Of records that calibrate, the numbers of their rows."""
     keep = calibration_rows(made.registration, records)
-    return list(range(len(records))) if keep is None else np.flatnonzero(keep).tolist()
+    return [*range(len(records))] if keep is None else [*np.flatnonzero(keep).tolist()]
 
 
 def _intake(units: int, order: str) -> Intake:

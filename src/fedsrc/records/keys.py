@@ -35,4 +35,4 @@ def place_keys(names: Keys, places: Keys) -> Keys:
     mixed = names + (places + np.uint64(1)) * STEP
     mixed = (mixed ^ (mixed >> np.uint64(30))) * FIRST
     mixed = (mixed ^ (mixed >> np.uint64(27))) * SECOND
-    return mixed ^ (mixed >> np.uint64(31))
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)), dtype=np.uint64)

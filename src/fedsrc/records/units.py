@@ -1,7 +1,9 @@
 """Records and units: a checked table, and what privacy protects and independence is assumed of.
 
 A unit is one record, or one source with all its answers. What a unit adds to a release, and whether it is of the
-development part, its own name and its own rows decide: no other row of the table has a say. Theory: (v), Neighbours.
+development part, its own name and its own rows decide: no other row of the table has a say.
+
+Theory: (v), What a program owes the neighbouring relation.
 """
 
 from __future__ import annotations
