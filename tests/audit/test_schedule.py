@@ -1,9 +1,10 @@
 """The recruiter over many trials asks what the real one asks, row by row; dropout is a coin tossed beforehand.
 
 Chance of a false alarm: seeds are fixed, so none (hypothesis' examples must agree exactly, whatever they are).
-Mutants killed: halves rounded up, ties to the last site or the lightest, exhausted sites asked, a remainder of half a
-batch taken whole, deficits from the batch instead of what is drawn, trials that share a total, dropped and arrived
-swapped, coins that depend on who is asked.
+Mutants killed: a level that passes the site which runs out, units asked that can only lose, sums of weights in another
+order, halves rounded up, ties to the last site or the lightest, exhausted sites asked, a remainder of half a batch
+taken whole, deficits from the batch instead of what is drawn, trials that share a total, dropped and arrived swapped,
+coins that depend on who is asked.
 """
 
 from __future__ import annotations
@@ -102,8 +103,9 @@ def test_halves_go_to_the_even_number() -> None:
 
 
 def test_due_slots_stop_at_what_is_left_and_never_go_below_zero() -> None:
+    """The level stops where a site runs out: at 10 in both trials, 5 being all that half the weight has, then at 18."""
     reg = plan(3, [0.5, 0.25, 0.25], batch=4)
-    assert ask(reg, [[0, 0, 0], [0, 20, 0]], [[5, 9, 0], [9, 9, 9]]) == [[5, 3, 0], [9, 0, 8]]
+    assert ask(reg, [[0, 0, 0], [0, 20, 0]], [[5, 9, 0], [9, 9, 9]]) == [[5, 2, 0], [9, 0, 4]]
 
 
 def test_recruiting_breaks_ties_by_weight_and_then_by_order() -> None:
@@ -119,8 +121,7 @@ def test_recruiting_takes_the_largest_deficit_that_has_units() -> None:
     reg = plan(3, [0.6, 0.3, 0.1], policy="recruit")
     rows = [[50, 50, 0], [50, 50, 0], [50, 50, 0], [50, 50, 0]]
     left = [[99, 99, 99], [0, 99, 99], [0, 3, 0], [0, 0, 0]]
-    even = [[10, 0, 0], [0, 0, 10], [0, 3, 0], [0, 0, 0]]
-    assert ask(reg, rows, left) == even
+    assert ask(reg, rows, left) == [[10, 0, 0], [0, 0, 8], [0, 0, 0], [0, 0, 0]]  # 50 are 0.6 of 83, of which c has 0.1
 
 
 def test_shapes_are_checked() -> None:

@@ -131,7 +131,7 @@ def _gather(
     return gather(
         seen.accepted, seen.unsupported, fresh * np.maximum(1, records), noise=seen.noise, unit=unit,
         eta=np.where(records > 0, transfer(cell.registration, drawn), 1.0), binary=cell.binary,
-        declared=cell.registration.weights is not None, sites=_sites(cell, events),
+        declared=cell.registration.fixed_mixture, sites=_sites(cell, events),
         unreleased=_unreleased(cell, events, seed),
     )  # fmt: skip
 

@@ -1,8 +1,7 @@
 """The recruiter for many trials at once, and dropout: who is asked in each trial, and whose release arrives.
 
 With dropout, trials differ in what has arrived and so in who is asked next. The rules are those of
-`fedsrc.server.recruiter`,
-row by row, in the same floating-point expressions: ties break alike.
+`fedsrc.server.recruiter`, row by row, in the same floating-point expressions: ties break alike.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Ints
 from fedsrc.protocol.registration import Registration
+from fedsrc.server.recruiter import in_step, worth_asking
 
 
 def asked(registration: Registration, drawn: Ints, left: Ints) -> Ints:
@@ -27,9 +27,7 @@ def asked(registration: Registration, drawn: Ints, left: Ints) -> Ints:
         return _one_site(registration, drawn, left)
     if registration.weights is None:
         return _whole(batch, left)
-    after = drawn.sum(axis=1, keepdims=True) + batch * sites
-    due = np.rint(np.asarray(registration.weights) * after).astype(np.int64) - drawn
-    return np.asarray(np.maximum(0, np.minimum(due, left)))
+    return in_step(registration, drawn, left)
 
 
 def arrivals(rng: np.random.Generator, rate: float, asked: Ints) -> NDArray[np.bool_]:
@@ -54,7 +52,7 @@ def _whole(batch: int, left: Ints) -> Ints:
 def _one_site(registration: Registration, drawn: Ints, left: Ints) -> Ints:
     """The site with the largest deficit; on a tie the largest weight, then the first in registered order."""
     sites = len(registration.sites)
-    weights = np.asarray(registration.weights or (1.0 / sites,) * sites)
+    weights, left = np.asarray(registration.weights or (1.0 / sites,) * sites), worth_asking(registration, drawn, left)
     deficits = np.where(left > 0, weights * drawn.sum(axis=1, keepdims=True) - drawn, -np.inf)
     order = np.argsort(-weights, kind="stable")
     best = order[np.argmax(deficits[:, order], axis=1)][:, None]

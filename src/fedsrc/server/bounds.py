@@ -105,13 +105,14 @@ def sample(registration: Registration, tally: Tally) -> Sample:
 
 
 def look(registration: Registration, seen: Sample, before: Look | None = None) -> Look:
-    """Bounds that decide after a round. With declared deployment weights, what an earlier round showed stays shown.
+    """Bounds that decide after a round. Where the mixture is fixed (declared weights, or one site), what an earlier
+    round showed stays shown; otherwise the mixture spoken of changes with every round, and each stands alone.
 
-    Without declared weights the mixture spoken of changes with every round, so each round stands alone.
+    Theory: (iv), Ladder.
     """
     method = registration.certificate
     if isinstance(method, Betting):
-        return _look_betting(registration, method, seen, before if registration.weights is not None else None)
+        return _look_betting(registration, method, seen, before if registration.fixed_mixture else None)
     return _look_stitched(registration, _stitched(method), seen)
 
 

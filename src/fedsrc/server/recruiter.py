@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Request
 from fedsrc.protocol.registration import Monitor, Registration
 from fedsrc.server.tally import Tally
+
+Bools = NDArray[np.bool_]
 
 
 def next_slots(registration: Registration, tally: Tally, left: Sequence[int]) -> list[int]:
@@ -15,19 +21,76 @@ def next_slots(registration: Registration, tally: Tally, left: Sequence[int]) ->
 
     `first` and `final`: every site; with declared weights, each is asked for what brings it to its weight.
     `recruit`: the one site with the largest deficit to its weight (first in registered order on a tie).
+    With declared weights nobody is asked for units that can only lose: those of other sites, once sites that hold as
+    much weight as the target risk are used up.
     A monitor asks all sites in every round, in proportion, and waits while one that has a weight has nothing.
     """
     if isinstance(registration.certificate, Monitor):
         return _in_proportion(registration, left)
-    batch, sites = registration.schedule.batch, len(registration.sites)
     drawn = [a + b for a, b in zip(tally.slots, tally.missing, strict=True)]
     if registration.schedule.policy == "recruit":
         return _one_site(registration, drawn, left)
     if registration.weights is None:
-        return [whole(batch, each) for each in left]
-    after = sum(drawn) + batch * sites
-    due = [round(weight * after) - n for weight, n in zip(registration.weights, drawn, strict=True)]
-    return [max(0, min(n, each)) for n, each in zip(due, left, strict=True)]
+        return [whole(registration.schedule.batch, each) for each in left]
+    slots: list[int] = in_step(registration, np.asarray([drawn]), np.asarray([left]))[0].tolist()
+    return slots
+
+
+def in_step(registration: Registration, drawn: Ints, left: Ints) -> Ints:
+    """With declared weights w: slots that bring every site to w_k times one level, per row of (rows, sites).
+
+    A full step raises the level by a batch for every site. The level stops where a site runs out, and a rest of less
+    than half a step joins the step before it: a tiny release carries full noise. A rest of less than half of a site's
+    part of a step is left alone, unless it is all that the site ever had.
+
+    Theory: (iv), Slots.
+    """
+    w, step = np.asarray(registration.weights), registration.schedule.batch * len(registration.sites)
+    large = (w > 0) & (left > 0) & (left >= w * step / 2)
+    open_ = large | ((w > 0) & (drawn == 0) & (left > 0))
+    level = _level(w, np.where(large, drawn, 0), large)
+    caps = _caps(w, drawn, np.where(open_, left, 0), drawn + left > 0)
+    top = np.minimum(_last_level(registration, w, caps), np.where(large, caps, np.inf).min(axis=1, keepdims=True))
+    after = np.where(top < level + 1.5 * step, top, level + step)
+    due = _shares(w, after) - drawn
+    return np.asarray(np.where(open_, np.maximum(0, np.minimum(due, left)), 0))
+
+
+def worth_asking(registration: Registration, drawn: Ints, left: Ints) -> Ints:
+    """Of the units left at each site, those below the level at which more can only lose, per row of (rows, sites)."""
+    if registration.weights is None:
+        return left
+    w = np.asarray(registration.weights)
+    last = _last_level(registration, w, _caps(w, drawn, left, drawn + left > 0))
+    most = np.where(np.isinf(last), left, _shares(w, np.where(np.isinf(last), 0.0, last)) - drawn)
+    return np.asarray(np.where(w > 0, np.maximum(0, np.minimum(most, left)), 0))
+
+
+def _shares(w: Floats, total: Floats) -> Ints:
+    return np.asarray(np.rint(w * total).astype(np.int64))
+
+
+def _level(w: Floats, drawn: Ints, of: Bools) -> Floats:
+    """The total of which these sites' units are their shares."""
+    weight = np.cumsum(np.where(of, w, 0.0), axis=1)[:, -1:]  # in order, one by one: the same in every row
+    weight = np.where((of | (w == 0)).all(axis=1, keepdims=True), 1.0, weight)
+    return np.asarray(drawn.sum(axis=1, keepdims=True) / np.where(weight > 0, weight, 1.0))
+
+
+def _caps(w: Floats, drawn: Ints, left: Ints, there: Bools) -> Floats:
+    """The largest total of which each site has its share; no limit for one that has not been there: it may yet come."""
+    return np.where(there & (w > 0), (drawn + left) / np.where(w > 0, w, 1.0), np.inf)
+
+
+def _last_level(registration: Registration, w: Floats, caps: Floats) -> Floats:
+    """Above it, sites of as much weight as the target risk have less than their share: more units can only lose.
+
+    Theory: (iv), Slots, units that can only lose.
+    """
+    order = np.argsort(caps, axis=1, kind="stable")
+    lost = np.cumsum(w[order], axis=1)
+    enough = lost < registration.claim.target_risk - 1e-12
+    return np.asarray(np.where(enough, np.inf, np.take_along_axis(caps, order, axis=1)).min(axis=1, keepdims=True))
 
 
 def _in_proportion(registration: Registration, left: Sequence[int]) -> list[int]:
@@ -48,7 +111,7 @@ def _one_site(registration: Registration, drawn: Sequence[int], left: Sequence[i
     """Paper: Appendix "Finite-population theorem audit", largest positive target-weight deficit."""
     sites = len(registration.sites)
     weights = registration.weights or (1.0 / sites,) * sites
-    total = sum(drawn)
+    total, left = sum(drawn), worth_asking(registration, np.asarray([drawn]), np.asarray([left]))[0].tolist()
     deficits = [
         weight * total - n if room > 0 else float("-inf") for weight, n, room in zip(weights, drawn, left, strict=True)
     ]
