@@ -7,7 +7,9 @@ on where it can only lose, or stops before; a remainder of its own; sources in a
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +17,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedsrc.errors import FedsrcError
 from fedsrc.maths.basis import covariance
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.bounds import Look, Sample, look
 from fedsrc.server.recruiter import next_slots
 from fedsrc.server.tally import Masses, empty, transfer
-from tests.support.helpers import registration
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.site import open_sites
+from tests.support.helpers import registration, table
 
 FIELDS = registration(thresholds=1, grid=True, epsilon=4.0).model_dump()
 TARGET = 0.2
@@ -152,3 +157,20 @@ def test_eta_stays_within_rounding_until_a_site_is_used_up(run: tuple[Registrati
             assert used * eta <= len(left) / 2 + 1e-6
         rest = rest - row
     assert weights[(rest < half) | (rest == 0)].sum() >= reg.claim.target_risk - 1e-9
+
+
+# ---------------------------------------------------------------- V9: in the table's own order
+
+
+def test_sources_in_order_are_refused(tmp_path: Path) -> None:
+    """They went in alphabetical order, and the card said the table's own. By first rows they would have an order, but
+    then a row more or fewer of one source would move others."""
+    names = tuple(f"s{i:02}" for i in range(60))
+    records = replace(table(120), source=np.arange(120) % 60, source_names=names)
+    reg = registration(records, unit="source", max_answers=2, thresholds=2)
+    with closing(Ledger(tmp_path / "ledger")) as ledger:
+        with pytest.raises(FedsrcError, match="sources have no order in a table") as caught:
+            open_sites(reg, records, ledger, in_order=True)
+        assert "--in-order" in str(caught.value.hint)
+        assert not ledger.accounts("local")
+        assert len(open_sites(reg, records, ledger)) == 1

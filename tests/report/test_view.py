@@ -364,15 +364,15 @@ def test_no_noise_is_said_so() -> None:
     ],
 )
 def test_the_mixture_in_words(mixture: str, eta: float | None, words: str) -> None:
-    found = rows.mixture_words({"mixture": mixture, "eta": eta})
+    found = rows.mixture_words({"mixture": mixture, "eta": eta, "privacy": {"unit": "record"}, "sites": []})
     assert found.endswith(words) if words.startswith(("mixture", "declared")) else words in found
 
 
-def test_bounds_that_claim_nothing_say_so(certified: Path, abstained: Path) -> None:
+def test_bounds_that_speak_of_one_target_say_so(certified: Path, abstained: Path) -> None:
     for run, said in ((certified, False), (abstained, True)):
         view = view_run(run)
         for text in (view_text(view), card_text(view["certificate"]), page(view), card_markdown(view)):
-            assert ("These bounds show progress and claim nothing" in text) is said
+            assert ("Each round speaks of the sites as mixed up to it" in text) is said
 
 
 def test_expiry_and_trust(certified: Path) -> None:

@@ -146,9 +146,11 @@ def with_scores(given: dict[str, Any]) -> dict[str, Any]:
 
 
 class Setting(Frozen):
-    """One cell of a study. Defaults are the paper's.
+    """One cell of a study. Defaults are the paper's, its release too; a summary says so where a study names none.
 
     case              a name for it in tables
+    draw              "with replacement": independent events of the calibration units' law; "once": each of these units
+                      once, in a fresh order per trial. The split is drawn once per study, and is the same in all trials
     thresholds_from   "development": quantiles of a share of the units, which then leave; "support": quantiles of the
                       calibration scores themselves, labels unseen, and the guarantee is then conditional on that
                       support (Paper: Proposition (condthresh)); "grid": a public grid
@@ -283,6 +285,11 @@ class Study(Frozen):
             for case in cases
             for values in product(*axes.values())
         )
+
+    @property
+    def names_release(self) -> bool:
+        """Whether the study says which release is audited."""
+        return any("release" in each for each in (self.setting, self.sweep, *self.cases))
 
     @property
     def varied(self) -> tuple[str, ...]:

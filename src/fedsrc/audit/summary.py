@@ -272,6 +272,11 @@ def _notes(study: Study, table: pl.DataFrame) -> list[str]:
         " look and threshold, missed the enumerated truth, fired or not. Acceptance, risk, records and reuse are means"
         " over trials that fired; risk and acceptance are those of the certified threshold, enumerated."
     ]
+    if not study.names_release:
+        notes.append(
+            'The study names no release, so every method reads the paper\'s: `release = "default"` audits the release'
+            " that fedsrc makes unless told otherwise."
+        )
     kinds = {each.name: type(each) for each in study.populations}
     if surrogates := [name for name, kind in kinds.items() if kind in (Binormal, Printed)]:
         notes.append(f"Surrogate populations, not data: {', '.join(surrogates)}.")
@@ -287,7 +292,9 @@ def _notes(study: Study, table: pl.DataFrame) -> list[str]:
     if any(setting.draw == "once" for setting in study.settings):
         notes.append(
             "Where each unit is drawn once, violations are counted against the finite population that is used up. The"
-            " guarantee is about the law that units come from: those counts are a description, not a test of it."
+            " guarantee is about the law that units come from: those counts are a description, not a test of it. One"
+            " split, drawn by the study's seed, serves all trials, which differ in the order of use and in the noise:"
+            " they say nothing of other splits."
         )
     if any(setting.policy == "recruit" and not setting.dropout for setting in study.settings):
         notes.append(

@@ -199,7 +199,9 @@ CHOICES = [
         help="What counts as one: a source with its answers, or each answer  [default: source]",
     ),
     click.option("--loss-grid", type=click.IntRange(1), help="Graded losses are rounded up to multiples of 1/N."),
-    click.option("--weights", type=PerSite(), help="Deployment weights of the sites."),
+    click.option(
+        "--weights", type=PerSite(), help="Deployment weights of the sites: shares of records, or of sources."
+    ),
     click.option("--drift", type=PerSite(), help="Declared drift (total variation) of sites."),
     click.option(
         "--claim",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 LONGEST = 600
-ADJACENCY = {"zero-out": "being there or not", "replacement": "being this one or another"}
+ADJACENCY = {
+    "zero-out": "being this one, or one that scores below every threshold",
+    "replacement": "being this one or any other",
+}
 
 
 def plain(text: str) -> str:

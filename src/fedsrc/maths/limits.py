@@ -1,4 +1,8 @@
-"""Information limits: how few records any method could need.
+"""Information limits: how few records a method could need that sees draws of the mixture.
+
+They hold for every method to which a record is a draw of the mixture of the sites, as it is to a sum over sites. A
+method that uses which site each record is from, and knows the sites' weights, may need fewer: Theory (viii), known
+sites.
 
 Notation
     a, R     acceptance and risk at one threshold; r the target risk; d = a (R - r) the contrast
@@ -71,7 +75,8 @@ def k_inf(values: Floats, r: float, law: Floats | None = None) -> float:
 
 
 def records_any(p: Floats, e: Floats, r: float, alpha: float) -> float:
-    """E[N] >= log(1/alpha) / I_any for any certificate over bins with mass p and error rate e (increasing score).
+    """E[N] >= log(1/alpha) / I_any for any certificate from draws of the mixture, over bins with mass p and error
+    rate e (increasing score).
 
     I_any sums p_B kl(e_B, r) over the blocks of the non-increasing isotonic fit of e with e_B < r.
     """

@@ -29,7 +29,10 @@ TRIALS = 60
 
 @dataclass(frozen=True)
 class Forecast:
-    """What one target and epsilon should take. Records and rounds are None where the horizon was not enough."""
+    """What one target and epsilon should take. Records and rounds are None where the horizon was not enough.
+
+    `limit` is for methods that do not use which site a unit is from; with known sites it can be lower.
+    """
 
     target_risk: float
     epsilon: float
@@ -50,7 +53,7 @@ class Forecast:
             return f"{head}: too few units to tell whether a threshold that accepts enough has a risk below the target"
         if math.isinf(self.limit):
             return f"{head}: out of reach; no threshold with enough acceptance has a risk below the target"
-        floor = f"without privacy and told the best threshold: {self.limit:,.0f}"
+        floor = f"without privacy, told the best threshold, not the sites: {self.limit:,.0f}"
         if self.records is None:
             return f"{head}: more than {self.horizon:,} units ({floor})"
         nine = f", at most {self.records_90:,} in 9 of 10 runs" if self.records_90 else ""

@@ -11,6 +11,7 @@ from fedsrc.maths.basis import Basis, sensitivity_squared
 from fedsrc.protocol.registration import Privacy, Registration
 
 SCALE_STEP = 1 << 20  # noise scales are rounded up to multiples of 2^-20, exact in every format
+EPSILON_STEP = 1e6  # an epsilon that is found by a search is rounded up to 6 decimals, alike on every machine
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,33 @@ def mechanism(settings: Privacy, thresholds: int) -> Mechanism:
 def registered_mechanism(registration: Registration) -> Mechanism:
     """The mechanism that a registration fixes. A site derives it itself and never takes the server's word."""
     return mechanism(registration.privacy, len(registration.thresholds.values))
+
+
+def replacement_epsilon(registration: Registration) -> float:
+    """Epsilon of the registered noise, at the registered delta, for one unit being this one or any other.
+
+    See docs/theory.md, (i) on replacement and (iii) on the tight conversion.
+    """
+    settings, rule = registration.privacy, registered_mechanism(registration)
+    if not settings.private:
+        return math.inf
+    squared = sensitivity_squared(rule.basis, settings.encoding, "replacement") * settings.mass_grid**2
+    found = privacy.epsilon_tight(privacy.rho_of_scale(squared, rule.scale), settings.delta)
+    return math.ceil(found * EPSILON_STEP) / EPSILON_STEP
+
+
+def replacement_words(registration: Registration) -> str:
+    """The replacement epsilon beside a registered zero-out epsilon; "" where there is nothing to say beside it."""
+    settings = registration.privacy
+    if not settings.private or settings.adjacency == "replacement":
+        return ""
+    return any_other(replacement_epsilon(registration), settings.unit)
+
+
+def any_other(epsilon: float, unit: str) -> str:
+    """Epsilon of a unit against any other, rounded up, and what is not protected at all."""
+    rounded = math.ceil(1000 * epsilon) / 1000
+    return f"against one {unit} being this one or any other: epsilon {rounded:g}; how many {unit}s there are is public"
 
 
 def noise_words(registration: Registration) -> str:

@@ -9,6 +9,7 @@ from fedsrc.protocol.mechanism import noise_words
 from fedsrc.protocol.registration import Registration
 from fedsrc.report.rows import (
     also_rows,
+    any_other_words,
     evidence_rows,
     left_words,
     line_words,
@@ -172,6 +173,7 @@ def _privacy(body: Body, noise: str) -> list[str]:
         f"Privacy: every {p['unit']} that calibrated has epsilon {p['epsilon']:g}, delta {p['delta']:g}"
         " (smaller is more private)",
         f"  protected against: one {p['unit']} {ADJACENCY[p['adjacency']]}",
+        *([f"  {any_other_words(body)}"] if any_other_words(body) else []),
         f"  by discrete Gaussian {noise}",
         f"  for statisticians: {statistician_words(body)}",
     ]

@@ -14,7 +14,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
-from fedsrc.report.rows import reached, thinned, value_words
+from fedsrc.report.rows import first_reached, reached, stays_reached, thinned, value_words
 from fedsrc.report.view import View
 
 INK, MUTED, ACCENT, GRID = "#010101", "#020202", "#030303", "#040404"
@@ -42,14 +42,16 @@ def evidence_chart(view: View) -> str:
     unit = view["certificate"]["privacy"]["unit"]
     return _evidence(
         evidence["measure"], float(evidence["line"]), unit,
-        tuple((row["records"], float(row["value"])) for row in rows), _evidence_words(evidence),
+        tuple((row["records"], float(row["value"])) for row in rows), _evidence_words(view),
     )  # fmt: skip
 
 
-def _evidence_words(evidence: View) -> str:
+def _evidence_words(view: View) -> str:
+    evidence, first = view["evidence"], first_reached(view)
     values = [row["value"] for row in evidence["rounds"]]
-    first = next((row["round"] for row in evidence["rounds"] if reached(evidence, row["value"])), None)
-    end = f"reached in round {first}" if first is not None else "not reached"
+    end = f"reached in round {first}" if math.isfinite(first) else "not reached"
+    if math.isfinite(first) and not (stays_reached(view) or reached(evidence, values[-1])):
+        end += ", and behind it now"
     line, last = (value_words(evidence, value) for value in (evidence["line"], values[-1]))
     return f"{len(values)} rounds; the latest value is {last}, the line is {line}, {end}."
 

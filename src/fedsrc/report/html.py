@@ -15,8 +15,8 @@ from fedsrc.report import charts, rows
 from fedsrc.report.view import View
 
 IN_WORDS = (
-    count, rows.left_at, rows.left_words, rows.line_words, rows.mixture_words, rows.progress_words,
-    rows.statistician_words, rows.value_words,
+    count, rows.any_other_words, rows.left_at, rows.left_words, rows.line_words, rows.mixture_words,
+    rows.progress_words, rows.statistician_words, rows.value_words,
 )  # fmt: skip
 
 

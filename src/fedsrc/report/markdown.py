@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from fedsrc.common.words import count, plain
+from fedsrc.common.words import ADJACENCY, count, plain
 from fedsrc.report.rows import (
     also_rows,
+    any_other_words,
     evidence_rows,
     left_at,
     left_words,
@@ -107,15 +108,22 @@ def _sites(view: View, unit: str) -> list[str]:
     body, privacy, found = view["certificate"], view["certificate"]["privacy"], site_rows(view)
     used = f"{count(body['records'], unit)} in {count(body['rounds'], 'round')}, {count(body['releases'], 'release')}."
     loss = f"epsilon {privacy['epsilon']:g}, delta {privacy['delta']:g} (smaller is more private), by {view['noise']}"
+    against = f" It protects against one {unit} {ADJACENCY[privacy['adjacency']]}"
+    against += f"; {any_other_words(body)}." if any_other_words(body) else "."
     if privacy["mechanism"] == "none":
-        loss = "epsilon infinite: no privacy"
+        loss, against = "epsilon infinite: no privacy", ""
     names = ["site", "used", "share", "asked for", "left", "absent", "refused"]
     rows = [
         [inert(row["name"]), f"{row['records']:,}", f"{100 * row['share']:.1f}%", f"{row['asked']:,}", left_at(row),
          f"{row['absent']:,}", f"{row['refused']:,}"]
         for row in found.rows
     ]  # fmt: skip
-    head = [f"## {unit.capitalize()}s and privacy per site", "", f"{used} Every {unit} asked for has {loss}.", ""]
+    head = [
+        f"## {unit.capitalize()}s and privacy per site",
+        "",
+        f"{used} Every {unit} asked for has {loss}.{against}",
+        "",
+    ]
     return [*head, *_table(names, rows), *(["", found.left_out] if found.left_out else [])]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from fedsrc.common.words import count
+from fedsrc.protocol.mechanism import any_other
 from fedsrc.report.view import View
 
 ROUNDS, THRESHOLDS, SITES, TARGETS = 24, 41, 50, 20
@@ -23,13 +24,30 @@ class Folded(NamedTuple):
 
 def evidence_rows(view: View) -> Folded:
     """Rounds: the first few and the latest."""
-    evidence = view["evidence"]
-    first = next((row["round"] for row in evidence["rounds"] if reached(evidence, row["value"])), math.inf)
-    rows = [{**row, "shown": value_words(evidence, row["value"]), "reached": row["round"] >= first}
-            for row in ends(evidence["rounds"], ROUNDS)]  # once reached, the line stays reached  # fmt: skip
+    evidence, since = view["evidence"], first_reached(view) if stays_reached(view) else math.inf
+    rows = [
+        {**row, "shown": value_words(evidence, row["value"]),
+         "reached": row["round"] >= since or reached(evidence, row["value"])}
+        for row in ends(evidence["rounds"], ROUNDS)
+    ]  # fmt: skip
     for row in rows:
         row["risk"] = "no bound yet" if row["risk_upper"] >= 1 else f"risk at most {row['risk_upper']:.3g}"
     return Folded(rows, left_out(len(evidence["rounds"]) - len(rows), "round"))
+
+
+def stays_reached(view: View) -> bool:
+    """Whether what a round showed stays shown: for bets on a mixture that does not change. Otherwise each round
+    stands alone, and the evidence may fall back behind its line.
+
+    See docs/theory.md, (iv) Ladder.
+    """
+    return bool(view["certificate"]["every_target"] and view["evidence"]["measure"] == "log-wealth")
+
+
+def first_reached(view: View) -> float:
+    """The first round at the line; infinity while there is none."""
+    evidence = view["evidence"]
+    return next((row["round"] for row in evidence["rounds"] if reached(evidence, row["value"])), math.inf)
 
 
 def reached(evidence: View, value: float) -> bool:
@@ -117,20 +135,23 @@ def mixture_words(body: View) -> str:
     """Whose mixture of the sites the bounds speak of, and how far the records used are from it."""
     eta = body["eta"]
     if body["mixture"] == "as calibrated":
-        return f"mixture as calibrated{f', declared drift {eta:.4g} allowed for' if eta else ''}"
+        of_sources = " by sources" if body["privacy"]["unit"] == "source" and len(body["sites"]) > 1 else ""
+        return f"mixture as calibrated{of_sources}{f', declared drift {eta:.4g} allowed for' if eta else ''}"
+    weights = "declared weights" if body["privacy"]["unit"] == "record" else "declared weights of sources"
     if eta is None:
-        return "declared weights"
+        return weights
     gap = f"off by {eta:.4g} (eta: shares used, declared drift), which the bounds allow for" if eta else "met exactly"
-    return f"declared weights, {gap}"
+    return f"{weights}, {gap}"
 
 
 def progress_words(body: View) -> str:
-    """What the bounds by round are where they are not claims; "" where they hold at every look."""
+    """What the bounds by round speak of where the mixture changes; "" where they hold at every look."""
     if body["every_target"]:
         return ""
     target = f"{body['target_risk']:g}"
     return (
-        f"These bounds show progress and claim nothing: without declared weights only the target {target} is claimed."
+        f"Each round speaks of the sites as mixed up to it, and of the target {target} alone: declared weights"
+        " (--weights) show every target, and keep what a round has shown."
     )
 
 
@@ -140,6 +161,14 @@ def statistician_words(body: View) -> str:
     if p["mechanism"] == "none":
         return ""
     return f"zCDP rho {p['rho']:.4g}, {p['encoding']} release, {p['basis']} basis"
+
+
+def any_other_words(body: View) -> str:
+    """The replacement epsilon, where another one was registered; "" otherwise."""
+    p = body["privacy"]
+    if p["mechanism"] == "none" or p["adjacency"] == "replacement":
+        return ""
+    return any_other(p["replacement_epsilon"], p["unit"])
 
 
 def percent_down(share: float) -> str:

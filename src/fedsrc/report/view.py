@@ -122,7 +122,12 @@ def _sentence(run: Follower, body: View) -> str:
     """The certificate's sentence; between the line and the end of the run, that."""
     if body["status"] != "OPEN" or run.reached is None:
         return str(body["statement"])
-    next_comes = "the registered rounds go on before anything is claimed" if run.beyond else "the run is about to end"
+    next_comes = "the run is about to end"
+    if run.beyond:
+        stays = run.registration.fixed_mixture and isinstance(run.registration.certificate, Betting)
+        next_comes = (
+            f"the registered rounds go on before anything is claimed{'' if stays else ', and it may fall back'}"
+        )
     return f"The evidence has reached its line in round {run.reached}; {next_comes}."
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedsrc.common.clock import TIME
 from fedsrc.protocol.certificate import FORMAT, Body
-from fedsrc.protocol.mechanism import registered_mechanism
+from fedsrc.protocol.mechanism import registered_mechanism, replacement_epsilon
 from fedsrc.protocol.registration import Betting, Monitor, Registration
 from fedsrc.protocol.transcript import Chain
 from fedsrc.server.bounds import Bounds, report, sample
@@ -88,11 +88,21 @@ def claimed(registration: Registration, gate: str, accepted: str) -> str:
     graded = privacy.loss_grid > 1
     if not privacy.sources_alike:
         share = f"on average at most {risk} is" if graded else f"at most {risk} are"
-        return f"Of the answers accepted ({gate}, at least {accepted} of traffic), {share} unsupported"
+        mixed = " (sites weighed by sources)" if _weighs_sources(registration) else ""
+        return f"Of the answers accepted ({gate}, at least {accepted} of traffic), {share} unsupported{mixed}"
     bad = f"on average at most {risk} of it is unsupported"
     if not graded:
         bad = f"it is unsupported with probability at most {risk}"
     return f"Take a random answer of a random source: if it is accepted ({gate}; at least {accepted} are), {bad}"
+
+
+def _weighs_sources(registration: Registration) -> bool:
+    """Whether sites are mixed by shares of sources, although the claim is about answers.
+
+    Theory: (v), weights.
+    """
+    privacy = registration.privacy
+    return len(registration.sites) > 1 and privacy.unit == "source" and not privacy.sources_alike
 
 
 def _selected(registration: Registration, bounds: Bounds | None, choice: int | None) -> Body:
@@ -161,6 +171,7 @@ def _privacy(registration: Registration) -> Body:
         "encoding": settings.encoding,
         "basis": settings.basis,
         "epsilon": settings.epsilon,
+        "replacement_epsilon": replacement_epsilon(registration),
         "delta": settings.delta if settings.private else 0.0,
         "conversion": settings.conversion,
         "rho": rule.rho,
@@ -187,14 +198,20 @@ def limits(registration: Registration) -> list[str]:
         ]
     elif privacy.max_answers > 1:
         uneven = [f"Of a source with more than {privacy.max_answers} answers, only so many count."]
+    if _weighs_sources(registration):
+        uneven.append(
+            "The sites' shares are shares of sources, not of answers: where sites differ in answers per source, a"
+            " mixture by answers is another one, and can have a higher risk."
+        )
     return [first, *uneven, *others]
 
 
 def _assumptions(registration: Registration, replay: Replay) -> list[Body]:
     unit, watched = registration.privacy.unit, isinstance(registration.certificate, Monitor)
-    mixture = "deployment mixes the sites by the declared weights"
+    of_what = " of sources" if unit == "source" else ""
+    mixture = f"deployment mixes the sites by the declared weights{', as shares of sources' if of_what else ''}"
     if registration.weights is None:
-        as_given = "rounds do" if watched else "calibrated (the shares above)"
+        as_given = "rounds do" if watched else f"calibrated (the shares{of_what} above)"
         mixture = f"deployment mixes the sites as {as_given}"
     traffic = "traffic"
     if isinstance(registration.certificate, Monitor) and registration.certificate.sample == "accepted":

@@ -43,7 +43,7 @@ def in_step(registration: Registration, drawn: Ints, left: Ints) -> Ints:
     than half a step joins the step before it: a tiny release carries full noise. A rest of less than half of a site's
     part of a step is left alone, unless it is all that the site ever had.
 
-    Theory: (iv), Slots.
+    See docs/theory.md, (iv) Slots.
     """
     w, step = np.asarray(registration.weights), registration.schedule.batch * len(registration.sites)
     large = (w > 0) & (left > 0) & (left >= w * step / 2)

@@ -28,7 +28,7 @@ Reason = Literal["certified", "rounds used", "units used", "alarm"]
 class RoundTrace:
     """One round as the card shows it: records so far and the smallest risk bound with enough acceptance.
 
-    Progress, not a claim: where the mixture may change between rounds, only the registered target is claimed.
+    Where the mixture may change between rounds, only the registered target can be it: no other is proved.
     """
 
     round: int
@@ -229,10 +229,11 @@ class Replay:
         if self.watch is not None or self.tally.total == 0:
             return
         now = look(self.registration, sample(self.registration, self.tally), self.look)
+        now = now if self.registration.fixed_mixture else for_target_only(self.registration, now)
         enough = now.acceptance_lower >= self.registration.claim.min_acceptance
         best = now.risk_upper[enough].min(initial=1.0)
         self.trace.append(RoundTrace(self.rounds, self.tally.arrived, float(best)))
-        self.look = now if self.registration.fixed_mixture else for_target_only(self.registration, now)
+        self.look = now
 
     def _end(self, entry: Ended) -> None:
         if entry.reason != self.why_over():

@@ -65,7 +65,11 @@ def truth(registration: Registration, sites: Sequence[Support], weights: Sequenc
 
 def information_limit(registration: Registration, sites: Sequence[Support], weights: Sequence[float]) -> float:
     """Fewest units, on average and without privacy, for a method that is told the best threshold with enough
-    acceptance: log(1/alpha) over the largest growth of any bet. Infinite when no such threshold is below target."""
+    acceptance: log(1/alpha) over the largest growth of any bet. Infinite when no such threshold is below target.
+
+    For draws of the mixture: a method that uses which site each unit is from may need fewer.
+    See docs/theory.md, (viii) Known sites.
+    """
     claim, grid = registration.claim, registration.privacy.mass_grid
     exact = truth(registration, sites, weights)
     law = np.concatenate([w * site.law for w, site in zip(weights, sites, strict=True)])

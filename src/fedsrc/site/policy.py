@@ -7,7 +7,7 @@ import math
 from fedsrc.common.words import ADJACENCY
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.privacy import epsilon_tight
-from fedsrc.protocol.mechanism import noise_words, registered_mechanism
+from fedsrc.protocol.mechanism import noise_words, registered_mechanism, replacement_words
 from fedsrc.protocol.registration import Monitor, Registration
 from fedsrc.records.order import IN_ORDER
 from fedsrc.site.ledger import DELTA, DEVELOPMENT, Account, Ledger
@@ -54,7 +54,7 @@ def allowed(ledger: Ledger, site: str, digest: str) -> Registration:
 def describe_registration(registration: Registration, site: str) -> list[str]:
     """What a registration asks of a site, in plain words."""
     claim, privacy = registration.claim, registration.privacy
-    place = registration.site(site)
+    place, other = registration.site(site), replacement_words(registration)
     capacity = "as many as it has" if place.capacity is None else f"at most {place.capacity:,}"
     return [
         f"Registration {registration.digest}",
@@ -64,6 +64,7 @@ def describe_registration(registration: Registration, site: str) -> list[str]:
         f"  each {privacy.unit} once: epsilon {privacy.epsilon:g} at delta {privacy.delta:g} (smaller is more private)",
         f"  with {noise_words(registration)}",
         f"  protected against: one {privacy.unit} {ADJACENCY[privacy.adjacency]}",
+        *([f"  {other}"] if other else []),
         f"  server key  {registration.server_key or 'none'}",
         f"  site's key  {place.key or 'none'}",
     ]

@@ -98,6 +98,11 @@ def open_sites(
 
     `fresh` asserts that no unit was in a table that the ledger knows, where ids cannot show it.
     """
+    if in_order and registration.privacy.unit == "source":
+        raise FedsrcError(
+            "sources have no order in a table: their answers stand in several rows",
+            hint="leave --in-order out; to keep to time, give each stretch of it as a table of its own",
+        )
     sites = []
     for name, units in calibrating(registration, records).items():
         intake = ledger.take_in(
