@@ -37,7 +37,7 @@ from fedsrc.site import streamed as streamed_site
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
 from fedsrc.site.site import Site, open_sites
-from fedsrc.site.streamed import open_table
+from fedsrc.site.streamed import open_site, open_table
 from tests.records.test_records import BAD, SOURCES
 from tests.support.helpers import changed, registration, table
 
@@ -343,12 +343,19 @@ def test_unknown_sites_are_refused(tmp_path: Path, ledger: Ledger) -> None:
     assert ledger.accounts("a") == []
 
 
-def test_a_second_table_without_ids_needs_an_assertion(tmp_path: Path, ledger: Ledger) -> None:
-    one, other = (write(random_frame(np.random.default_rng(seed), 30), tmp_path / f"{seed}.csv") for seed in (1, 2))
-    open_table(registered(), "a", Table(one), ledger)
-    with pytest.raises(FedsrcError, match="a unit used twice would not be seen"):
-        open_table(registered(), "a", Table(other), ledger)
-    assert open_table(registered(), "a", Table(other), ledger, fresh=True).intake.number == 2
+@pytest.mark.parametrize("batch", [7, 100])
+def test_rows_are_known_without_ids(tmp_path: Path, ledger: Ledger, batch: int) -> None:
+    """One row that comes back, in another format, order and column order, needs a word; other rows do not."""
+    one, other, third = (random_frame(np.random.default_rng(seed), 30) for seed in (1, 2, 3))
+    open_table(registered(), "a", Table(write(one, tmp_path / "1.csv"), batch=batch), ledger)
+    open_table(registered(), "a", Table(write(other, tmp_path / "2.csv"), batch=batch), ledger)
+    mixed = pl.concat([third, one.slice(11, 1)])
+    path = write(mixed.select(reversed(mixed.columns)), tmp_path / "3.parquet")
+    for find in (lambda: Table(path, batch=batch), lambda: read_records(path).at("a")):
+        with pytest.raises(FedsrcError, match="1 of its 31 rows were in an earlier table"):
+            open_site(registered(), "a", find(), ledger, Key.generate(), fresh=False)
+    assert open_table(registered(), "a", Table(path), ledger, fresh=True).intake.number == 3
+    assert [each.asserted for each in ledger.accounts("a")] == [False, False, True]
 
 
 class Watch:

@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import click
 import polars as pl
 
-from fedsrc.cli.options import FORMAT, FilePath
+from fedsrc.cli.options import FORMAT, LEDGER, FilePath
+from fedsrc.cli.table import ledger_of
 from fedsrc.common.canonical import file_digest
 from fedsrc.errors import FedsrcError
+from fedsrc.records.rows import Rows, tidy
+from fedsrc.records.units import Names
 from fedsrc.scores.catalogue import SCORES
 from fedsrc.scores.choose import CRITERION, choose, write_choice
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.site import note_used
 
 
 @click.command("choose", epilog=f"The criterion: {CRITERION}.")
 @click.argument("records", type=FilePath)
 @click.option("--score", "names", multiple=True, required=True, help="A column of the table; repeatable.")
 @click.option("-o", "--output", "target", type=FilePath, required=True, help="The file to write, such as choice.json.")
+@LEDGER
 @FORMAT
-def choose_command(records: Path, names: tuple[str, ...], target: Path, output: str) -> None:
+def choose_command(records: Path, names: tuple[str, ...], target: Path, ledger: Path | None, output: str) -> None:
     """Choose one score among columns of RECORDS, a table of development answers that `fedsrc score` wrote.
 
-    Extra passes of the model are read from the table's manifest, which lies beside it.
+    Extra passes of the model are read from the table's manifest, which lies beside it. The ledger notes the records,
+    so that they cannot calibrate what was chosen on them.
     """
     sha256, table = file_digest(records), _table(records)
     choice = choose(table, names, _passes(records, names), records_sha256=sha256)
+    with closing(Ledger(ledger or ledger_of(records))) as book:
+        note_used(sha256, table.height, _names(table), book)
     write_choice(target, choice)
     if output == "json":
         click.echo(json.dumps(choice.model_dump()))
@@ -42,6 +52,13 @@ def _table(path: Path) -> pl.DataFrame:
         return pl.read_csv(path) if path.suffix == ".csv" else pl.read_parquet(path)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise FedsrcError(f"cannot be read: {error}", where=str(path)) from error
+
+
+def _names(table: pl.DataFrame) -> Names:
+    """By what the rows of a table will be known again."""
+    rows = Rows(table)
+    ids = tidy(table["id"]).to_list() if "id" in table.columns else None
+    return Names(ids, tidy(table["source"]).unique().to_list(), (rows.digests,), rows.width)
 
 
 def _passes(records: Path, names: tuple[str, ...]) -> dict[str, int]:

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import click
+import polars as pl
 
-from fedsrc.cli.options import BATCH_TOKENS, DEVICE, DTYPE, FORMAT, MODEL_CHOICES, REVISION, FilePath, FolderPath
+from fedsrc.cli.options import (
+    BATCH_TOKENS,
+    DEVICE,
+    DTYPE,
+    FORMAT,
+    LEDGER,
+    MODEL_CHOICES,
+    REVISION,
+    FilePath,
+    FolderPath,
+)
 from fedsrc.cli.streams import say
+from fedsrc.cli.table import ledger_of
 from fedsrc.common.canonical import file_digest
 from fedsrc.data.answers import Answer, read_answers
 from fedsrc.errors import FedsrcError
+from fedsrc.records.rows import tidy
+from fedsrc.records.units import Names
 from fedsrc.scores.fitted.combine import PENALTY as COMBINATION_PENALTY
 from fedsrc.scores.fitted.finetune import Training
 from fedsrc.scores.fitted.fit import (
@@ -33,6 +48,8 @@ from fedsrc.scores.models.model import LanguageModel
 from fedsrc.scores.models.transformers_model import TransformersModel
 from fedsrc.scores.recordings.replay import Recording
 from fedsrc.scores.recordings.signal_recording import SignalRecording, beside
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.site import note_used
 
 CALLED = {
     "combination": "a combination",
@@ -74,19 +91,28 @@ ABOUT_CROSS = "Estimate the detector's AUC too: five more trainings."
 @click.option("--penalty", type=click.FloatRange(0, min_open=True), help=ABOUT_PENALTY)
 @click.option("--epochs", type=click.IntRange(1), help=f"Passes of a detector.  [default: {Training.epochs}]")
 @click.option("--cross-validate", is_flag=True, default=None, help=ABOUT_CROSS)
+@LEDGER
 @FORMAT
-def fit_command(answers: Path, target: Path, kind: str, output: str, **options: Any) -> None:
+def fit_command(answers: Path, target: Path, kind: str, ledger: Path | None, output: str, **options: Any) -> None:
     """Fit a score on labelled ANSWERS of development sources, and freeze it in a folder.
 
     The folder names every source and text of evidence by a fingerprint, and `fedsrc score` refuses to score them with
-    it: answers that calibrate or evaluate must come from other sources.
+    it: answers that calibrate or evaluate must come from other sources. The ledger notes their ids and sources too.
     """
     _check_options(kind, options)
     refuse_existing(target)
     read, sha256 = read_answers(answers), file_digest(answers)
+    with closing(Ledger(ledger or ledger_of(answers))) as book:
+        note_used(sha256, len(read), _names(read), book)
     fitted = _fitted(kind, read, options)
     kept = fitted.freeze(target, read, sha256)
     click.echo(json.dumps(_summary(kept)) if output == "json" else _words(kept))
+
+
+def _names(answers: list[Answer]) -> Names:
+    """By what the answers will be known again once they are scored."""
+    ids, sources = pl.Series([each.id for each in answers]), pl.Series([each.source for each in answers])
+    return Names(tidy(ids).to_list(), tidy(sources).unique().to_list())
 
 
 def _check_options(kind: str, options: dict[str, Any]) -> None:

@@ -62,7 +62,9 @@ TABLE_OPTIONS = [
         help="keep: a missing score is never accepted, a missing loss counts as unsupported.",
     ),
 ]
-FRESH = click.option("--fresh", is_flag=True, help="Assert that no unit was in an earlier table (without ids).")
+FRESH = click.option(
+    "--fresh", is_flag=True, help="Assert that no unit was in an earlier table, where the ledger cannot tell."
+)
 LEDGER = click.option("--ledger", type=FilePath, help="The site's ledger  [default: beside the records]")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedsrc.cli.options import NAMES
 from fedsrc.common.words import count, plain
+from fedsrc.errors import FedsrcError
 from fedsrc.planning.register import Labels
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.stream import Table
@@ -73,8 +74,28 @@ def listed(names: Sequence[str]) -> str:
 
 
 def ledger_of(records: Path) -> Path:
-    """A ledger lies beside its records."""
-    return records.with_name(records.name + ".ledger")
+    """A ledger lies beside its records: beside the file itself, whatever links lead to it."""
+    try:
+        linked, names = records.is_symlink(), records.stat().st_nlink
+    except OSError:
+        linked, names = False, 1  # whoever reads the table says what is wrong with it
+    if names > 1:
+        raise FedsrcError(
+            f"this file has {names} names (hard links), and under each of them it would have a ledger of its own",
+            where=str(records),
+            hint="name one ledger for all of them with --ledger, or keep one name",
+        )
+    beside = records.with_name(records.name + ".ledger")
+    if not linked:
+        return beside
+    place = records.resolve()
+    if beside.exists():
+        raise FedsrcError(
+            f"there is a ledger beside this link, and records have theirs beside the file itself, {place}",
+            where=str(beside),
+            hint="name the one that knows what was released with --ledger; if both do, pass new records only",
+        )
+    return place.with_name(place.name + ".ledger")
 
 
 def table_at(path: Path, settings: Mapping[str, Any]) -> Table:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.registration import Development, Registration
 from fedsrc.records.keys import BITS, name_keys, row_keys
+from fedsrc.records.order import Positions
+from fedsrc.records.rows import Rows
 from fedsrc.records.units import Names, Records, Unit, UnitNames, Units, check_unit, unit_codes, unit_names, units_of
 
 
@@ -23,13 +26,29 @@ def calibrating(registration: Registration, records: Records) -> dict[str, Units
     return {name: units_of(records, name, settings.unit, max_answers=settings.max_answers, keep=keep) for name in names}
 
 
-def names_of(records: Records, site: str) -> Names:
-    """Every id and source of a site's rows, those of the development part included."""
-    rows = np.flatnonzero(records.site == records.site_names.index(site)).tolist()
+def names_of(records: Records, site: str | None = None) -> Names:
+    """Every id and source of a site's rows (or of all), and what each row holds, the development part included."""
+    at_site = np.arange(len(records))
+    if site is not None:
+        at_site = np.flatnonzero(records.site == records.site_names.index(site))
     sources = None
     if records.source is not None:
-        sources = [records.source_names[code] for code in sorted(set(records.source[rows].tolist()))]
-    return Names(None if records.ids is None else [records.ids[i] for i in rows], sources)
+        sources = [records.source_names[code] for code in sorted(set(records.source[at_site].tolist()))]
+    ids = None if records.ids is None else [records.ids[i] for i in at_site.tolist()]
+    if records.rows is None:
+        rows = _rows_of(records, at_site)
+        return Names(ids, sources, (rows.digests,), rows.width, records.cut_by)
+    return Names(ids, sources, (records.rows.digests[at_site],), records.rows.width, records.cut_by)
+
+
+def _rows_of(records: Records, at_site: Positions) -> Rows:
+    """Rows of a table that was never a file: all that is known of them."""
+    columns: dict[str, object] = {"score": records.score[at_site], "loss": records.loss[at_site]}
+    if records.source is not None:
+        columns["source"] = [records.source_names[code] for code in records.source[at_site].tolist()]
+    if records.ids is not None:
+        columns["id"] = [records.ids[i] for i in at_site.tolist()]
+    return Rows(pl.DataFrame(columns))
 
 
 def in_development(development: Development, names: UnitNames) -> NDArray[np.bool_]:

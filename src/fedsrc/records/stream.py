@@ -28,6 +28,7 @@ from fedsrc.common.canonical import file_digest
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Ints
 from fedsrc.records.order import IN_ORDER, Keys, key_stream
+from fedsrc.records.rows import Digests, row_digests, tidy
 from fedsrc.records.table import Check, Columns, Missing, Place, as_text, comparable, read_records, readable, scan
 from fedsrc.records.units import LOCAL_SITE, Names, Records, check_owner, several_answers
 
@@ -116,13 +117,20 @@ class Contents:
     version: Version
 
     def names(self) -> Names:
-        """Every id and source, in table order."""
-        used = self.table.columns.used(self.table.present)
-        return Names(*(self._column(used[what]) if what in used else None for what in ("id", "source")))
+        """Every id and source, and what every row holds, in table order."""
+        present, columns = self.table.present, self.table.columns
+        used = columns.used(present)
+        ids, sources = (self._column(used[what]) if what in used else None for what in ("id", "source"))
+        return Names(ids, sources, self._rows(), len(present), columns.cut_by(present))
 
     def _column(self, name: str) -> Iterator[str]:
         for frame in self.table.frames([name]):
-            yield from as_text(frame.to_series().alias("name")).to_list()
+            yield from tidy(as_text(frame.to_series().alias("name"))).to_list()
+        self.check_same()
+
+    def _rows(self) -> Iterator[Digests]:
+        for frame in self.table.frames():
+            yield row_digests(frame)
         self.check_same()
 
     def check_same(self) -> None:

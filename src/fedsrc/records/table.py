@@ -7,6 +7,7 @@ privacy protects and independence is assumed of: one record, or one source with 
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import shlex
 from collections.abc import Collection, Iterator
@@ -25,6 +26,7 @@ from fedsrc.common.tables import UNREADABLE
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.records.order import Positions
+from fedsrc.records.rows import Rows, tidy
 from fedsrc.records.units import LOCAL_SITE, Records
 
 Missing = Literal["refuse", "keep"]
@@ -76,6 +78,10 @@ class Columns:
         """What each column that is used is called."""
         return {what: self.name(what) for what in ORDER if self.name(what) in present}
 
+    def cut_by(self, present: Collection[str]) -> str:
+        """The columns that decide what a table's units, sites, scores and losses are, as a ledger remembers them."""
+        return json.dumps({what: name for what, name in self.used(present).items() if what != "group"})
+
     def unused(self, present: Collection[str]) -> list[str]:
         """Columns that nothing is made of."""
         used = set(self.used(present).values())
@@ -111,6 +117,8 @@ def read_records(path: Path, *, columns: Columns | None = None, missing: Missing
         ids=None if ids is None else ids.to_list(),
         groups=found["group"][1] if "group" in found else (),
         like_source=next((name for name in names.like_source(frame.columns) if repeats(comparable(frame[name]))), None),
+        rows=Rows(frame),
+        cut_by=names.cut_by(frame.columns),
     )
 
 
@@ -291,9 +299,10 @@ class Check:
         return values.fill_null(float("nan")).to_numpy().astype(np.float64)
 
     def _text(self, column: pl.Series, what: str) -> pl.Series:
-        """A column as text; its first empty value is noted."""
+        """A column as text, ids and sources tidied up; its first empty value is noted."""
         try:
             values = as_text(column.alias(what))  # the reader takes some names for patterns
+            values = tidy(values) if what in ("id", "source") else values
         except pl.exceptions.PolarsError:
             self._note_kind(column, what, "text")
             return pl.Series(what, [], dtype=pl.String)

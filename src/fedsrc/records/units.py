@@ -20,6 +20,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.records.keys import name_keys, place_keys
 from fedsrc.records.order import Positions
+from fedsrc.records.rows import Digests, Rows
 
 Unit = Literal["record", "source"]
 LOCAL_SITE = "local"
@@ -40,6 +41,8 @@ class Records:
     ids: Sequence[str] | None
     groups: tuple[str, ...] = ()
     like_source: str | None = None  # an unused column that is called what a source would be, and repeats its values
+    rows: Rows | None = None  # all columns of the table it was read from
+    cut_by: str = ""  # which of those columns make units, sites, scores and losses
 
     def __len__(self) -> int:
         return self.score.size
@@ -197,10 +200,14 @@ def _runs(codes: Positions) -> tuple[Positions, Positions, Positions]:
 
 @dataclass(frozen=True)
 class Names:
-    """By what names a table's rows can be recognised in another table: ids, sources, both or neither."""
+    """By what a table's rows can be recognised in another table: ids and sources where it has them, and what each row
+    holds (digests, so many cells each). `cut_by` says which columns the table is cut by."""
 
     ids: Iterable[str] | None = None
     sources: Iterable[str] | None = None
+    rows: Iterable[Digests] = ()
+    cells: int = 0
+    cut_by: str = ""
 
     @property
     def kinds(self) -> int:

@@ -2,12 +2,20 @@
 
 One transaction marks the units spent, stores the exact bytes of the release and debits the privacy, before anything
 is sent. Asked again for the same request, the ledger gives the same bytes. Spent is spent for every registration.
+
+A unit is known by its table (the file's digest, and the columns it was cut by), by its id and source, and by what its
+row holds. A known id or source is refused; the same id in another spelling is asked about; rows in common beyond what
+chance explains (`overlap`) are refused. Where nothing can tell, and wherever a person knows better, `fresh` asserts
+that no unit was in an earlier table, and the ledger remembers that it was asserted.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 import sqlite3
+import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,9 +29,11 @@ from fedsrc.maths.privacy import admits, compose, rho_tight
 from fedsrc.protocol.messages import Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.order import IN_ORDER, Positions, shuffled
+from fedsrc.records.rows import Digests
 from fedsrc.records.units import Names
+from fedsrc.site.overlap import Overlap, overlap, tally
 
-SCHEMA = """
+FIRST_SCHEMA = """
 CREATE TABLE IF NOT EXISTS intake (
     number INTEGER PRIMARY KEY, site TEXT NOT NULL, content TEXT NOT NULL, cut TEXT NOT NULL,
     units INTEGER NOT NULL, seed TEXT NOT NULL, kinds INTEGER NOT NULL, whole INTEGER NOT NULL,
@@ -41,9 +51,31 @@ CREATE TABLE IF NOT EXISTS allowed (
 ) STRICT;
 CREATE TABLE IF NOT EXISTS policy (one INTEGER PRIMARY KEY CHECK (one = 1), max_epsilon REAL NOT NULL) STRICT;
 """
-FIND_INTAKE = "SELECT number, site, content, cut, units, seed FROM intake WHERE site = ? AND content = ?"
+SECOND_SCHEMA = """
+ALTER TABLE intake ADD COLUMN cut_by TEXT;
+ALTER TABLE intake ADD COLUMN cells INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE intake ADD COLUMN asserted INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE row (intake INTEGER NOT NULL, bucket INTEGER NOT NULL, digests BLOB NOT NULL) STRICT;
+CREATE INDEX row_by_bucket ON row (bucket, intake);
+INSERT OR IGNORE INTO unit SELECT kind, tidy(name), content FROM unit WHERE tidy(name) != name;
+DELETE FROM unit WHERE tidy(name) != name;
+INSERT OR IGNORE INTO unit SELECT 'plain ' || kind, plain(name), content FROM unit WHERE plain(name) != name;
+"""
+SCHEMAS = (FIRST_SCHEMA, SECOND_SCHEMA)  # a ledger of version n has been through the first n of them
+FIND_INTAKE = "SELECT number, site, content, cut, units, seed, cut_by FROM intake WHERE site = ? AND content = ?"
+FIND_ELSEWHERE = """
+SELECT site, cut FROM intake WHERE content = ? AND (whole OR ? OR cut_by IS NOT ?) AND NOT (cut = ? AND ?)
+ORDER BY cut = ? DESC LIMIT 1
+"""
+OTHER_SPELLING = """
+SELECT plain.name FROM unit AS plain JOIN unit AS other ON other.name = plain.name AND other.kind = ?1
+WHERE plain.kind = 'plain ' || ?1 AND plain.content != other.content AND ?2 IN (plain.content, other.content) LIMIT 1
+"""
+ROWS = """
+SELECT digests FROM row JOIN intake ON intake = number WHERE bucket = ?1 AND (content = ?2) = ?3 AND cells = ?4
+"""
 ACCOUNTS = """
-SELECT number, site, content, cut, units, seed, COALESCE(SUM(slots), 0), COUNT(request), COALESCE(MAX(rho), 0)
+SELECT number, site, content, cut, units, seed, COALESCE(SUM(slots), 0), COUNT(request), COALESCE(MAX(rho), 0), asserted
 FROM intake LEFT JOIN spend ON spend.intake = intake.number WHERE site = ? GROUP BY number ORDER BY number
 """
 DEVELOPMENT = "development records"
@@ -51,7 +83,9 @@ FIRST_CUT = (
     "the first cut stands: run again with the same columns, unit and registration (or without one, as then),"
     " or bring records that were not in this table"
 )
-VERSION = 1
+NUMBER = re.compile(r"0*(\d+)(\.0*)?", re.ASCII)
+VERSION = len(SCHEMAS)
+BUCKETS = 64  # rows are compared a bucket at a time, so that a table need not be in memory whole
 DELTA = 1e-6  # a site converts to epsilon at its own delta, whatever a registration says
 WAIT_SECONDS = 20  # for another process that holds the ledger
 
@@ -82,6 +116,7 @@ class Account:
     spent: int
     releases: int
     largest_rho: float
+    asserted: bool  # somebody said that its units were in no earlier table, where the ledger could not tell
 
 
 class Ledger:
@@ -127,24 +162,28 @@ class Ledger:
         """Fix a table's unit count and order before its scores or losses are used.
 
         The same table again is the same intake. A record or source that another table held is refused, at whatever
-        site and as whatever unit; where names cannot tell, `fresh` must assert it. `whole`: all of the table is this
-        site's, so no other site can take it in.
+        site and as whatever unit; where names and rows cannot tell, `fresh` must assert it. `whole`: all of the table
+        is this site's, so no other site can take it in.
         """
         with self._transaction() as sql:
             row = sql.execute(FIND_INTAKE, (site, content)).fetchone()
             if row is not None:
-                return self._known(Intake(*row), cut, units, in_order)
-            self._check_elsewhere(sql, content, whole)
-            if not fresh:
-                self._check_comparable(sql, content, names.kinds)
+                return self._known(sql, Intake(*row[:6]), row[6], cut, units, in_order, names)
+            self._check_elsewhere(sql, content, whole, cut, names.cut_by)
             seed = IN_ORDER if in_order else str(secrets.randbits(63))
             cursor = sql.execute(
-                "INSERT INTO intake (site, content, cut, units, seed, kinds, whole) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (site, content, cut, units, seed, names.kinds, whole),
+                "INSERT INTO intake (site, content, cut, units, seed, kinds, whole, cut_by, cells)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (site, content, cut, units, seed, names.kinds, whole, names.cut_by, names.cells),
             )
-            for kind, found in (("id", names.ids), ("source", names.sources)):
-                self._remember(sql, content, kind, found or ())
-            return Intake(int(cursor.lastrowid or 0), site, content, cut, units, seed)
+            intake = Intake(int(cursor.lastrowid or 0), site, content, cut, units, seed)
+            met = [self._remember(sql, content, "id", names.ids), self._remember(sql, content, "source", names.sources)]
+            self._remember_rows(sql, intake, names.rows)
+            doubt = self._doubt(sql, content, names, [name for name in met if name is not None])
+            if doubt is not None and not fresh:
+                raise doubt
+            sql.execute("UPDATE intake SET asserted = ? WHERE number = ?", (doubt is not None, intake.number))
+            return intake
 
     def spent(self, intake: Intake, *, besides: str = "") -> int:
         """How many units of an intake have been released (under other registrations than `besides`)."""
@@ -233,16 +272,19 @@ class Ledger:
         """A site's intakes with what was spent of each."""
         with self._transaction() as sql:
             rows = sql.execute(ACCOUNTS, (site,)).fetchall()
-        return [Account(Intake(*row[:6]), *row[6:]) for row in rows]
+        return [Account(Intake(*row[:6]), *row[6:9], asserted=bool(row[9])) for row in rows]
 
     def _create(self) -> None:
         with self._transaction() as sql:
             version = int(sql.execute("PRAGMA user_version").fetchone()[0])
             if version > VERSION:
                 raise FedsrcError("it was written by a newer version of fedsrc")
-            if version < VERSION:
-                for statement in SCHEMA.split(";\n"):
+            for name, function in (("tidy", _tidy), ("plain", _plain)):
+                sql.create_function(name, 1, function, deterministic=True)
+            for schema in SCHEMAS[version:]:
+                for statement in schema.split(";\n"):
                     sql.execute(statement)
+            if version < VERSION:
                 sql.execute(f"PRAGMA user_version = {VERSION}")
 
     @contextmanager
@@ -260,8 +302,20 @@ class Ledger:
         except sqlite3.Error as error:
             raise FedsrcError(f"ledger: {error}; nothing was changed", where=str(self.path)) from error
 
-    def _known(self, intake: Intake, cut: str, units: int, in_order: bool) -> Intake:
-        if intake.cut == DEVELOPMENT != cut:
+    def _known(
+        self,
+        sql: sqlite3.Connection,
+        intake: Intake,
+        cut_by: str | None,
+        cut: str,
+        units: int,
+        in_order: bool,
+        names: Names,
+    ) -> Intake:
+        """The same table again: it must be cut as it was."""
+        if intake.cut == DEVELOPMENT:
+            if cut == DEVELOPMENT:
+                return intake
             raise self._chose_thresholds()
         if intake.cut != cut or intake.units != units:
             raise FedsrcError(
@@ -271,12 +325,30 @@ class Ledger:
             )
         if in_order != (intake.seed == IN_ORDER):
             raise FedsrcError("this table was taken in before with another order", where=str(self.path))
+        if cut_by is None:
+            self._learn(sql, intake, names)
+        elif cut_by != names.cut_by:
+            raise self._other_columns()
         return intake
 
-    def _check_elsewhere(self, sql: sqlite3.Connection, content: str, whole: bool) -> None:
-        """One table's rows belong to one site each: under another site's name they are the same units."""
-        query = "SELECT site, cut FROM intake WHERE content = ? AND (whole OR ?) LIMIT 1"
-        row = sql.execute(query, (content, whole)).fetchone()
+    def _learn(self, sql: sqlite3.Connection, intake: Intake, names: Names) -> None:
+        """Complete an intake of an older ledger, which has neither columns nor rows, if it knows every name."""
+        for kind, found in (("id", names.ids), ("source", names.sources)):
+            for name in found or ():
+                if sql.execute("SELECT 1 FROM unit WHERE kind = ? AND name = ?", (kind, name)).fetchone() is None:
+                    raise self._other_columns()
+        self._remember_rows(sql, intake, names.rows)
+        query = "UPDATE intake SET cut_by = ?, cells = ? WHERE number = ?"
+        sql.execute(query, (names.cut_by, names.cells, intake.number))
+
+    def _other_columns(self) -> FedsrcError:
+        what = "this table was taken in before, cut by other columns"
+        return FedsrcError(what, where=str(self.path), hint=FIRST_CUT)
+
+    def _check_elsewhere(self, sql: sqlite3.Connection, content: str, whole: bool, cut: str, cut_by: str) -> None:
+        """One table's rows belong to one site each, by one cut: under another site's name they are the same units."""
+        again = cut == DEVELOPMENT  # a table may be developed on twice
+        row = sql.execute(FIND_ELSEWHERE, (content, whole, cut_by, DEVELOPMENT, again, DEVELOPMENT)).fetchone()
         if row is None:
             return
         if row[1] == DEVELOPMENT:
@@ -289,24 +361,69 @@ class Ledger:
 
     def _chose_thresholds(self) -> FedsrcError:
         return FedsrcError(
-            "this table chose thresholds, so its units are not protected and cannot calibrate",
+            "this table chose thresholds or a score, so its units are not protected and cannot calibrate",
             where=str(self.path),
             hint="calibrate on other records; `fedsrc certify` without a registration splits one table for you",
         )
 
-    def _check_comparable(self, sql: sqlite3.Connection, content: str, kinds: int) -> None:
-        """Without a kind of name that both tables have, nobody can tell whether a unit comes back."""
-        query = "SELECT COUNT(*) FROM intake WHERE content != ? AND kinds & ? = 0"
-        if sql.execute(query, (content, kinds)).fetchone()[0]:
-            raise FedsrcError(
-                "another table was taken in before, and without ids in both a unit used twice would not be seen",
-                where=str(self.path),
-                hint="give both tables an id column, or pass --fresh to assert that no unit was in an earlier table",
+    def _doubt(
+        self, sql: sqlite3.Connection, content: str, names: Names, other_spellings: list[str]
+    ) -> FedsrcError | None:
+        """Why units of a table that was just remembered may have been in another; None if they were not."""
+        if other_spellings:
+            return self._question(
+                f"{other_spellings[0]!r} is in another table too, give or take leading zeros and '.0': is it the same?",
+                "write ids and sources in one way",
+            )
+        query = "SELECT COUNT(*) FROM intake WHERE content != ? AND kinds & ? = 0 AND (cells = 0 OR cells != ?)"
+        if sql.execute(query, (content, names.kinds, names.cells)).fetchone()[0]:
+            return self._question(
+                "another table was taken in before, and without ids or the same columns in both a unit used twice would"
+                " not be seen",
+                "give both tables an id column",
+            )
+        found = self._overlap(sql, content, names.cells)
+        if found is None or not found.doubtful:
+            return None
+        return self._question(
+            f"{found.seen:,} of its {found.rows:,} rows were in an earlier table", "leave them out, or give rows an id"
+        )
+
+    def _question(self, what: str, hint: str) -> FedsrcError:
+        hint += ", or pass --fresh to assert that no unit was in an earlier table"
+        return FedsrcError(what, where=str(self.path), hint=hint)
+
+    def _overlap(self, sql: sqlite3.Connection, content: str, cells: int) -> Overlap | None:
+        """What a table's rows have in common with those of others that have as many cells."""
+        query = "SELECT 1 FROM intake WHERE content != ? AND cells = ? LIMIT 1"
+        if not cells or sql.execute(query, (content, cells)).fetchone() is None:
+            return None
+        counts: Counter[tuple[int, int]] = Counter()
+        for bucket in range(BUCKETS):
+            known, new = (sql.execute(ROWS, (bucket, content, mine, cells)).fetchall() for mine in (False, True))
+            counts += tally((row[0] for row in known), (row[0] for row in new))
+        return overlap(counts)
+
+    def _remember_rows(self, sql: sqlite3.Connection, intake: Intake, rows: Iterable[Digests]) -> None:
+        """Keep every row's digest, dealt into buckets."""
+        for digests in rows:
+            bucket = digests[:, 0] % BUCKETS
+            dealt = digests[np.argsort(bucket, kind="stable")]
+            ends = np.cumsum(np.bincount(bucket, minlength=BUCKETS))
+            parts = np.split(dealt, ends[:-1])
+            sql.executemany(
+                "INSERT INTO row VALUES (?, ?, ?)",
+                [(intake.number, i, part.tobytes()) for i, part in enumerate(parts) if len(part)],
             )
 
-    def _remember(self, sql: sqlite3.Connection, content: str, kind: str, names: Iterable[str]) -> None:
+    def _remember(self, sql: sqlite3.Connection, content: str, kind: str, names: Iterable[str] | None) -> str | None:
+        """Keep names, and refuse those of another table. One that another table spells otherwise is returned."""
+        met = None
         insert = "INSERT INTO unit VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET name = name RETURNING content"
-        for name in names:
+        for name in names or ():
+            if (plain := _plain(name)) != name:
+                known = sql.execute(insert, (f"plain {kind}", plain, content)).fetchone()[0]
+                met = plain if known != content else met
             known = sql.execute(insert, (kind, name, content)).fetchone()[0]
             if known != content:
                 raise FedsrcError(
@@ -315,6 +432,8 @@ class Ledger:
                     hint="a unit may be used once; leave known units out of a new table",
                     private=(name,),
                 )
+        row = sql.execute(OTHER_SPELLING, (kind, content)).fetchone()
+        return met if row is None else str(row[0])
 
     def _stored(self, sql: sqlite3.Connection, request: Request) -> bytes | None:
         row = sql.execute("SELECT release FROM spend WHERE request = ?", (request.digest,)).fetchone()
@@ -346,3 +465,14 @@ class Ledger:
     def _spent(self, sql: sqlite3.Connection, intake: Intake, besides: str = "") -> int:
         query = "SELECT COALESCE(SUM(slots), 0) FROM spend WHERE intake = ? AND registration != ?"
         return int(sql.execute(query, (intake.number, besides)).fetchone()[0])
+
+
+def _tidy(name: str) -> str:
+    """An id or source as tables are read since ledgers have known rows: without white space around it, composed."""
+    return unicodedata.normalize("NFC", name.strip())
+
+
+def _plain(name: str) -> str:
+    """A whole number without leading zeros and '.0', which spreadsheets add and drop; other names as they are."""
+    found = NUMBER.fullmatch(name)
+    return name if found is None else found[1]

@@ -100,7 +100,9 @@ def _account(account: Account) -> list[str]:
     order = "in the table's order" if intake.seed == IN_ORDER else "shuffled"
     words = [f"  table {intake.content[:16]}...: {intake.units:,} units ({intake.cut}), {order}"]
     if intake.cut == DEVELOPMENT:
-        return [*words, "    it chose thresholds and cannot calibrate"]
+        return [*words, "    it chose thresholds or a score and cannot calibrate"]
+    if account.asserted:
+        words.append("    that none of its units was in an earlier table was asserted (--fresh), not seen")
     if not account.releases:
         return [*words, f"    nothing released, {left:,} units left"]
     price = epsilon_tight(account.largest_rho, DELTA)

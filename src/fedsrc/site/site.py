@@ -20,7 +20,7 @@ from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import calibrating, cut_words, names_of
 from fedsrc.records.masses import histogram
 from fedsrc.records.order import IN_ORDER, Positions
-from fedsrc.records.units import Records, Units, units_of
+from fedsrc.records.units import LOCAL_SITE, Names, Records, Units
 from fedsrc.site.ledger import DEVELOPMENT, Intake, Ledger
 from fedsrc.site.release import make_release
 
@@ -116,9 +116,13 @@ def open_sites(
 
 def note_development(records: Records, ledger: Ledger) -> None:
     """Write down that a table chose thresholds, so that it cannot calibrate later: its units are not protected."""
-    for name in records.site_names:
-        rows, whole = len(units_of(records, name, "record")), len(records.site_names) == 1
-        ledger.take_in(name, records.digest, DEVELOPMENT, rows, names_of(records, name), whole=whole, fresh=True)
+    site = records.site_names[0] if len(records.site_names) == 1 else LOCAL_SITE
+    note_used(records.digest, len(records), names_of(records), ledger, site)
+
+
+def note_used(content: str, rows: int, names: Names, ledger: Ledger, site: str = LOCAL_SITE) -> None:
+    """Write down that something was chosen or fitted on the rows of a file, which cannot calibrate what was."""
+    ledger.take_in(site, content, DEVELOPMENT, rows, names, fresh=True)
 
 
 def _count(registration: Registration, units: Units, order: Positions, first: int, slots: int) -> Ints:

@@ -1,0 +1,91 @@
+"""Do two tables share rows, or do their values only repeat? The rule by which a ledger without ids decides.
+
+Rows in common are no proof: a score of three digits and a loss of 0 or 1 repeat by chance. So the rows of both tables
+are thought of as one pool, each row dealt to one of the tables by a coin weighted by their sizes. A row value that
+stands c times in the pool is then in both tables with probability 1 - p^c - (1-p)^c, independently of the others. For
+honest tables of the same traffic that is how values fall; a copied row is in both for certain. A new table is refused
+or asked about when
+
+* more values are in both tables than this explains: the Chernoff bound on that chance is at most CHANCE. Honest
+  tables of the same traffic are asked about by this rule at most so often;
+* no value stands twice in either table, and still one is in both: such rows are as good as names. Two honest tables
+  of independent rows get there with probability 1/4 at most, at the one rate of coincidences that is worst, and never
+  where rows hold an id, a time, a text or a score with all its digits;
+* fewer than half of its rows are in no earlier table: then it is a copy in the main, or its rows repeat so much that
+  nobody could tell.
+
+What may slip through are copies that stay below chance: about two standard deviations of the number in common.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+CHANCE = 0.01
+Stands = tuple[int, int]  # how often a row value stands in earlier tables, and in the new one
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What a new table has in common with earlier ones, and how likely chance alone would do that."""
+
+    rows: int
+    seen: int  # of its rows, those that stand in an earlier table, each counted as often as it does there
+    unseen: int  # of its rows, those whose value stands in no earlier table
+    repeats: bool  # whether some value stands twice within one of the two
+    log_chance: float  # of as many values in common, at most
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether a person must say that the rows are other units."""
+        if not self.seen:
+            return False
+        return not self.repeats or 2 * self.unseen < self.rows or self.log_chance <= math.log(CHANCE)
+
+
+def overlap(counts: Mapping[Stands, int]) -> Overlap:
+    """Weigh up how many row values stand so often here and there."""
+    return Overlap(
+        rows=sum(new * many for (_, new), many in counts.items()),
+        seen=sum(min(stands) * many for stands, many in counts.items()),
+        unseen=sum(new * many for (known, new), many in counts.items() if not known),
+        repeats=any(max(stands) > 1 for stands in counts),
+        log_chance=_log_chance(counts),
+    )
+
+
+def tally(known: Iterable[bytes], new: Iterable[bytes]) -> Counter[Stands]:
+    """How many row values stand so often in earlier tables and in the new one, from their digests in any order."""
+    parts = [np.frombuffer(b"".join(each), dtype="<u8").reshape(-1, 2) for each in (known, new)]
+    pool = np.concatenate(parts)
+    if not len(pool):
+        return Counter()
+    order = np.argsort(pool[:, 0])  # half of a digest: two rows that differ in the other half alone do not occur
+    pool, is_new = pool[order], order >= len(parts[0])
+    first = np.flatnonzero(np.concatenate([[True], (pool[1:] != pool[:-1]).any(axis=1)]))
+    mine = np.add.reduceat(is_new.astype(np.int64), first)
+    theirs = np.diff(np.append(first, len(pool))) - mine
+    stands, many = np.unique(np.stack([theirs, mine]), axis=1, return_counts=True)
+    return Counter({(int(a), int(b)): int(count) for (a, b), count in zip(stands.T, many, strict=True)})
+
+
+def _log_chance(counts: Mapping[Stands, int]) -> float:
+    """Chernoff's bound on the logarithm of the chance that as many values are dealt to both tables."""
+    total = np.asarray([known + new for known, new in counts], dtype=np.float64)
+    many = np.asarray(list(counts.values()), dtype=np.float64)
+    common = sum(count for (known, new), count in counts.items() if known and new)
+    share = sum(new * count for (_, new), count in counts.items()) / float(total @ many)
+    both = 1 - share**total - (1 - share) ** total
+    if common <= both @ many:
+        return 0.0
+
+    def exponent(tilt: float) -> float:
+        return float(many @ np.log1p(both * np.expm1(tilt)) - tilt * common)
+
+    return float(minimize_scalar(exponent, bounds=(0.0, 50.0), method="bounded").fun)
