@@ -352,7 +352,7 @@ def test_rows_are_known_without_ids(tmp_path: Path, ledger: Ledger, batch: int) 
     mixed = pl.concat([third, one.slice(11, 1)])
     path = write(mixed.select(reversed(mixed.columns)), tmp_path / "3.parquet")
     for find in (lambda: Table(path, batch=batch), lambda: read_records(path).at("a")):
-        with pytest.raises(FedsrcError, match="1 of its 31 rows were in an earlier table"):
+        with pytest.raises(FedsrcError, match="1 of its 31 rows are also in an earlier table"):
             open_site(registered(), "a", find(), ledger, Key.generate(), fresh=False)
     assert open_table(registered(), "a", Table(path), ledger, fresh=True).intake.number == 3
     assert [each.asserted for each in ledger.accounts("a")] == [False, False, True]

@@ -272,7 +272,7 @@ class Ledger:
         """A site's intakes with what was spent of each."""
         with self._transaction() as sql:
             rows = sql.execute(ACCOUNTS, (site,)).fetchall()
-        return [Account(Intake(*row[:6]), *row[6:9], asserted=bool(row[9])) for row in rows]
+        return [Account(Intake(*row[:6]), *row[6:]) for row in rows]
 
     def _create(self) -> None:
         with self._transaction() as sql:
@@ -386,7 +386,8 @@ class Ledger:
         if found is None or not found.doubtful:
             return None
         return self._question(
-            f"{found.seen:,} of its {found.rows:,} rows were in an earlier table", "leave them out, or give rows an id"
+            f"{found.seen:,} of its {found.rows:,} rows are also in an earlier table: are they the same units?",
+            "leave known units out, give both tables an id column",
         )
 
     def _question(self, what: str, hint: str) -> FedsrcError:

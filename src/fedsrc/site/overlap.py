@@ -8,13 +8,14 @@ or asked about when
 
 * more values are in both tables than this explains: the Chernoff bound on that chance is at most CHANCE. Honest
   tables of the same traffic are asked about by this rule at most so often;
-* no value stands twice in either table, and still one is in both: such rows are as good as names. Two honest tables
-  of independent rows get there with probability 1/4 at most, at the one rate of coincidences that is worst, and never
-  where rows hold an id, a time, a text or a score with all its digits;
+* some value stands once in each table, and none twice in one of them alone: such rows are as good as names. Two honest
+  tables get there with probability 1/4 at most (x pairs are expected across and as many within at least, and
+  (1 - exp(-x)) exp(-x) is at most 1/4), and practically never where rows hold an id, a time, a text or a score with
+  all its digits;
 * fewer than half of its rows are in no earlier table: then it is a copy in the main, or its rows repeat so much that
   nobody could tell.
 
-What may slip through are copies that stay below chance: about two standard deviations of the number in common.
+What may slip through are a few copies among rows whose values repeat anyway, fewer than chance varies by.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
-CHANCE = 0.01
+CHANCE = 0.25
+TILTS = np.geomspace(1e-4, 50, 200)  # every one of them gives a bound; the best is taken
+HALF = 32  # bits of a count
 Stands = tuple[int, int]  # how often a row value stands in earlier tables, and in the new one
 
 
@@ -38,15 +40,15 @@ class Overlap:
     rows: int
     seen: int  # of its rows, those that stand in an earlier table, each counted as often as it does there
     unseen: int  # of its rows, those whose value stands in no earlier table
-    repeats: bool  # whether some value stands twice within one of the two
+    across: int  # values that stand once here and once there
+    within: int  # values that stand twice in one of them, and not in the other
     log_chance: float  # of as many values in common, at most
 
     @property
     def doubtful(self) -> bool:
         """Whether a person must say that the rows are other units."""
-        if not self.seen:
-            return False
-        return not self.repeats or 2 * self.unseen < self.rows or self.log_chance <= math.log(CHANCE)
+        by_name = self.across > 0 and self.within == 0
+        return by_name or 2 * self.unseen < self.rows or self.log_chance <= math.log(CHANCE)
 
 
 def overlap(counts: Mapping[Stands, int]) -> Overlap:
@@ -55,7 +57,8 @@ def overlap(counts: Mapping[Stands, int]) -> Overlap:
         rows=sum(new * many for (_, new), many in counts.items()),
         seen=sum(min(stands) * many for stands, many in counts.items()),
         unseen=sum(new * many for (known, new), many in counts.items() if not known),
-        repeats=any(max(stands) > 1 for stands in counts),
+        across=counts.get((1, 1), 0),
+        within=counts.get((2, 0), 0) + counts.get((0, 2), 0),
         log_chance=_log_chance(counts),
     )
 
@@ -71,8 +74,9 @@ def tally(known: Iterable[bytes], new: Iterable[bytes]) -> Counter[Stands]:
     first = np.flatnonzero(np.concatenate([[True], (pool[1:] != pool[:-1]).any(axis=1)]))
     mine = np.add.reduceat(is_new.astype(np.int64), first)
     theirs = np.diff(np.append(first, len(pool))) - mine
-    stands, many = np.unique(np.stack([theirs, mine]), axis=1, return_counts=True)
-    return Counter({(int(a), int(b)): int(count) for (a, b), count in zip(stands.T, many, strict=True)})
+    stands, many = np.unique(theirs << HALF | mine, return_counts=True)
+    found = zip(stands.tolist(), many.tolist(), strict=True)
+    return Counter({(both >> HALF, both & (1 << HALF) - 1): count for both, count in found})
 
 
 def _log_chance(counts: Mapping[Stands, int]) -> float:
@@ -84,8 +88,4 @@ def _log_chance(counts: Mapping[Stands, int]) -> float:
     both = 1 - share**total - (1 - share) ** total
     if common <= both @ many:
         return 0.0
-
-    def exponent(tilt: float) -> float:
-        return float(many @ np.log1p(both * np.expm1(tilt)) - tilt * common)
-
-    return float(minimize_scalar(exponent, bounds=(0.0, 50.0), method="bounded").fun)
+    return float(np.min(many @ np.log1p(np.outer(both, np.expm1(TILTS))) - TILTS * common))
