@@ -377,7 +377,8 @@ FOOTER = small_footer()
 @given(rows=st.integers(0, 300), columns=st.integers(1, 20), group=st.integers(1, 300), level=st.sampled_from(KINDS_OF))
 def test_a_footer_says_what_polars_reads(rows: int, columns: int, group: int, level: Any) -> None:
     """Mutants killed: long lists, large field numbers or negative numbers misread; a row group left out."""
-    frame = pl.select(**{f"c{i}": pl.int_range(rows).cast(pl.String if i % 2 else pl.Float64) for i in range(columns)})
+    kinds = (pl.Float64, pl.String)
+    frame = pl.select(pl.int_range(rows).cast(kinds[i % 2]).alias(f"c{i}") for i in range(columns))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "t.parquet")
         frame.write_parquet(path, row_group_size=group, compression=level)

@@ -13,6 +13,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -106,7 +107,7 @@ def unwritable(path: Path, error: OSError) -> FedsrcError:
     )
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """A regular file, opened to read. A device, a pipe, a socket or a folder, which may have no end, is refused.
 
     A link to a regular file is fine.
