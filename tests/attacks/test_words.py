@@ -130,7 +130,8 @@ def view_of(reg: Registration, values: list[float]) -> dict[str, Any]:
 
 
 def test_evidence_shows_only_what_is_proved() -> None:
-    free, declared = (played(sites(weights), [[2, 2], [90, 90]]) for weights in ([None, None], [0.5, 0.5]))
+    rounds = [[2, 2], [90, 90]]
+    free, declared = played(sites([None, None]), rounds), played(sites([0.5, 0.5]), rounds)
     assert [each.risk_upper for each in free.trace] == [0.2, 1.0]
     assert declared.trace[0].risk_upper < 0.1
     assert declared.trace[1].risk_upper == declared.trace[0].risk_upper

@@ -293,7 +293,13 @@ def test_withdrawn_permissions(world: World) -> None:
 def test_what_a_site_reads_before_it_agrees(world: World) -> None:
     """Nothing in a registration can forge a line on the screen on which a site consents."""
     text = "\n".join(describe_registration(world.reg, "a"))
-    for part in ("epsilon 8 at delta 1e-06", "one record being there or not", "at most 500", public_hex(SERVER)):
+    for part in (
+        "epsilon 8 at delta 1e-06",
+        "one that scores below every threshold",
+        "any other: epsilon 12.053",
+        "at most 500",
+        public_hex(SERVER),
+    ):
         assert part in text
     for bad in ("x)\n  epsilon 0.01", "\u001b[8m", "\u202eabc", "a\u2028b", "\x85"):
         for section in ({"claim": {"population": bad}}, {"claim": {"loss": bad}}, {"claim": {"score": bad}}):

@@ -364,7 +364,7 @@ def test_no_noise_is_said_so() -> None:
     ],
 )
 def test_the_mixture_in_words(mixture: str, eta: float | None, words: str) -> None:
-    found = rows.mixture_words({"mixture": mixture, "eta": eta, "privacy": {"unit": "record"}, "sites": []})
+    found = rows.mixture_words({"mixture": mixture, "eta": eta, "privacy": {"unit": "record"}})
     assert found.endswith(words) if words.startswith(("mixture", "declared")) else words in found
 
 

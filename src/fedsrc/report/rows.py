@@ -135,8 +135,7 @@ def mixture_words(body: View) -> str:
     """Whose mixture of the sites the bounds speak of, and how far the records used are from it."""
     eta = body["eta"]
     if body["mixture"] == "as calibrated":
-        of_sources = " by sources" if body["privacy"]["unit"] == "source" and len(body["sites"]) > 1 else ""
-        return f"mixture as calibrated{of_sources}{f', declared drift {eta:.4g} allowed for' if eta else ''}"
+        return f"mixture as calibrated{f', declared drift {eta:.4g} allowed for' if eta else ''}"
     weights = "declared weights" if body["privacy"]["unit"] == "record" else "declared weights of sources"
     if eta is None:
         return weights
