@@ -192,6 +192,24 @@ def test_another_site_column_is_another_cut(tmp_path: Path, ledger: Ledger, ids:
         assert "the first cut stands: run again with the same columns" in str(caught.value)
 
 
+def test_a_table_refused_at_one_site_is_taken_in_at_none(tmp_path: Path, ledger: Ledger) -> None:
+    """Its new rows at other sites stay new."""
+    rng = np.random.default_rng(12)
+    old, new = (rows(rng, first, 30).rename({"row": "id"}) for first in (0, 30))
+    known = old.with_columns(hospital=pl.lit("south"))
+    tables = {"1.csv": known, "2.csv": pl.concat([new.with_columns(hospital=pl.lit("north")), known[:1]]), "3.csv": new}
+    for name, table in tables.items():
+        table.write_csv(tmp_path / name)
+    for name in ("1.csv", "2.csv", "3.csv"):
+        records = read_records(tmp_path / name, columns=Columns(site="hospital"))
+        if name == "2.csv":
+            with pytest.raises(FedsrcError, match="was taken in before, with another table"):
+                open_sites(CUTS["hospital"], records, ledger)
+            assert ledger.accounts("north") == []
+        else:
+            open_sites(CUTS["hospital"], records, ledger)
+
+
 def test_another_source_or_score_column_is_another_cut(tmp_path: Path, ledger: Ledger) -> None:
     """With as many distinct values: once, 241 of 1,000 rows left twice."""
     rng = np.random.default_rng(1)

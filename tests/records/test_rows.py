@@ -59,5 +59,5 @@ def test_batches_do_not_matter_and_bits_are_well_mixed() -> None:
     assert (np.concatenate([row_digests(each) for each in frame.iter_slices(777)]) == found).all()
     halves = np.ascontiguousarray(found).view(np.uint64)
     assert [np.unique(half).size for half in halves.T] == [100_000, 100_000]
-    ones = np.unpackbits(found, axis=1).sum(axis=0)
+    ones = np.unpackbits(found, axis=1).sum(axis=0, dtype=np.int64)
     assert np.abs(ones - 50_000).max() < 8 * np.sqrt(100_000 / 4)

@@ -120,7 +120,7 @@ class Account:
 
 
 class Ledger:
-    """The ledger file. Every method is one transaction."""
+    """The ledger file. Every method is one transaction, and so is all that is done `at_once`."""
 
     def __init__(self, path: Path, *, must_exist: bool = False) -> None:
         self.path = path
@@ -288,8 +288,17 @@ class Ledger:
                 sql.execute(f"PRAGMA user_version = {VERSION}")
 
     @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Everything inside or nothing: a table that is refused at one site is taken in at none."""
+        with self._transaction():
+            yield
+
+    @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         sql = self._connection
+        if sql.in_transaction:  # inside `at_once`, which commits
+            yield sql
+            return
         try:
             sql.execute("BEGIN IMMEDIATE")
             try:

@@ -103,14 +103,15 @@ def open_sites(
             "sources have no order in a table: their answers stand in several rows",
             hint="leave --in-order out; to keep to time, give each stretch of it as a table of its own",
         )
-    sites = []
-    for name, units in calibrating(registration, records).items():
-        intake = ledger.take_in(
-            name, records.digest, cut_words(registration), len(units), names_of(records, name),
-            whole=len(records.site_names) == 1, in_order=in_order, fresh=fresh,
-        )  # fmt: skip
-        count = partial(_count, registration, units, intake.order())
-        sites.append(Site(registration, name, ledger, intake, count, (keys or {}).get(name)))
+    sites, found = [], calibrating(registration, records)
+    with ledger.at_once():
+        for name, units in found.items():
+            intake = ledger.take_in(
+                name, records.digest, cut_words(registration), len(units), names_of(records, name),
+                whole=len(records.site_names) == 1, in_order=in_order, fresh=fresh,
+            )  # fmt: skip
+            count = partial(_count, registration, units, intake.order())
+            sites.append(Site(registration, name, ledger, intake, count, (keys or {}).get(name)))
     return sites
 
 
