@@ -7,6 +7,8 @@ on the batch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import polars as pl
 
@@ -18,8 +20,8 @@ PINNED = {  # what ledgers hold; a change here is a new version of the ledger
 }
 
 
-def hexes(columns: dict[str, list[object]]) -> list[str]:
-    return [each.tobytes().hex() for each in row_digests(pl.DataFrame(columns, strict=False))]
+def hexes(columns: Mapping[str, object]) -> list[str]:
+    return [each.tobytes().hex() for each in row_digests(pl.DataFrame(dict(columns), strict=False))]
 
 
 def test_digests_are_fixed_for_ever() -> None:
