@@ -343,7 +343,10 @@ def test_what_chose_cannot_calibrate(tmp_path: Path, by: str) -> None:
         in certified(tmp_path / "copy.csv", "copy", "--ledger", book)[1]
     )
     code, said = fedsrc("choose", path, "--score", "score", "-o", tmp_path / "again.json")
-    assert code == 0, said  # developing twice is no harm
+    assert code == 0, said  # developing twice is no harm, and one development
+    with closing(sqlite3.connect(book)) as sql:
+        assert sql.execute("SELECT COUNT(*), SUM(units) FROM intake").fetchone() == (1, 120)
+        assert sql.execute("SELECT SUM(LENGTH(digests)) FROM row").fetchone() == (16 * 120,)
 
 
 def test_what_calibrated_cannot_choose(tmp_path: Path) -> None:

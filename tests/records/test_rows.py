@@ -14,7 +14,9 @@ import polars as pl
 
 from fedsrc.records.rows import Rows, row_digests
 
-PINNED = {  # what ledgers hold; a change here is a new version of the ledger
+PINNED: dict[
+    str, tuple[dict[str, list[object]], str]
+] = {  # what ledgers hold; a change here is a new version of the ledger
     "score 0.5, loss 1": ({"score": [0.5], "loss": [1]}, "f7b63cc7cacd0a5ca79c3e1a837e33c9"),
     "a name and nothing": ({"id": ["Zo\u00eb"], "note": [None]}, "10d52cbb9f7ecf4f57b00378d3193c85"),
 }
@@ -41,7 +43,12 @@ def test_names_places_and_spellings_do_not_matter() -> None:
 
 def test_every_cell_counts() -> None:
     base: dict[str, list[object]] = {"a": ["x"], "b": [0.5], "c": [1]}
-    others = [{**base, "a": ["y"]}, {**base, "b": [0.5000001]}, {**base, "c": [0]}, {**base, "d": [None]}]
+    others: list[dict[str, list[object]]] = [
+        {**base, "a": ["y"]},
+        {**base, "b": [0.5000001]},
+        {**base, "c": [0]},
+        {**base, "d": [None]},
+    ]
     assert len({*hexes(base), *(hexes(each)[0] for each in others)}) == 5
     long = [str(10**17 + i) for i in range(3)]  # as floats these would be one
     assert len(set(hexes({"id": list(long)}))) == 3

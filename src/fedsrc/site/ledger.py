@@ -412,7 +412,7 @@ class Ledger:
         for bucket in range(BUCKETS):
             known, new = (sql.execute(ROWS, (bucket, content, mine, cells)).fetchall() for mine in (False, True))
             counts += tally((row[0] for row in known), (row[0] for row in new))
-        return overlap(counts)
+        return overlap(counts) if counts else None
 
     def _remember_rows(self, sql: sqlite3.Connection, intake: Intake, rows: Iterable[Digests]) -> None:
         """Keep every row's digest, dealt into buckets."""

@@ -117,13 +117,12 @@ def open_sites(
 
 def note_development(records: Records, ledger: Ledger) -> None:
     """Write down that a table chose thresholds, so that it cannot calibrate later: its units are not protected."""
-    site = records.site_names[0] if len(records.site_names) == 1 else LOCAL_SITE
-    note_used(records.digest, len(records), names_of(records), ledger, site)
+    note_used(records.digest, len(records), names_of(records), ledger)
 
 
-def note_used(content: str, rows: int, names: Names, ledger: Ledger, site: str = LOCAL_SITE) -> None:
+def note_used(content: str, rows: int, names: Names, ledger: Ledger) -> None:
     """Write down that something was chosen or fitted on the rows of a file, which cannot calibrate what was."""
-    ledger.take_in(site, content, DEVELOPMENT, rows, names, fresh=True)
+    ledger.take_in(LOCAL_SITE, content, DEVELOPMENT, rows, names, fresh=True)
 
 
 def _count(registration: Registration, units: Units, order: Positions, first: int, slots: int) -> Ints:
