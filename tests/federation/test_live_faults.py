@@ -33,7 +33,8 @@ def check(folder: Path, seed: int) -> Outcome:
     outcome = run_with_faults(folder, seed)
     found = outcome.account
     assert found.status in ("CERTIFIED", "ABSTAIN")
-    assert found.rounds == ROUNDS
+    assert ROUNDS - 1 - found.absent <= found.rounds <= ROUNDS  # a site that was absent or late brings the end nearer
+    assert found.rounds == ROUNDS or not found.undisturbed
     assert found.faultless, found
     assert outcome.differing == 0
     if found.undisturbed:
