@@ -32,7 +32,7 @@ from fedsrc.federation.airgap import answer_file, start
 from fedsrc.maths.arrays import Floats
 from fedsrc.planning.register import Choices, development_part, register
 from fedsrc.protocol.certificate import signed
-from fedsrc.protocol.messages import Answer, Request
+from fedsrc.protocol.messages import Answer, Link, Request
 from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Announced, Transcript
@@ -145,7 +145,7 @@ def make_run(folder: Path) -> Figures:
         rows = rng.integers(0, pool[0].size, request.slots)
         units = Units(np.arange(request.slots + 1, dtype=np.int64), pool[0][rows], pool[1][rows], None)
         counts = histogram(registration, units)
-        made = make_release(registration, request, counts, order="shuffled", time=utc_now())
+        made = make_release(registration, request, counts, Link(), order="shuffled", time=utc_now())
         return made.signed(by_name[request.site]).to_bytes()
 
     begun = time.perf_counter()

@@ -22,7 +22,7 @@ from fedsrc.common.clock import utc_now
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.planning.register import Choices, development_part, register
 from fedsrc.protocol.mechanism import registered_mechanism
-from fedsrc.protocol.messages import Release, Request
+from fedsrc.protocol.messages import Link, Release, Request
 from fedsrc.protocol.registration import Betting, Registration
 from fedsrc.records.masses import histogram
 from fedsrc.records.units import Units, units_of
@@ -165,7 +165,7 @@ def verdict(taken: Timing, limit: float) -> str:
 
 def release(reg: Registration, request: Request, units: Units) -> Release:
     """Histogram, encoding, noise."""
-    return make_release(reg, request, histogram(reg, units), order="shuffled", time=utc_now())
+    return make_release(reg, request, histogram(reg, units), Link(), order="shuffled", time=utc_now())
 
 
 def growth_timings() -> dict[int, list[Timing]]:

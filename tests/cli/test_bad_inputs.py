@@ -362,7 +362,8 @@ def test_registrations(call: Call, world: Path) -> None:
         ("a = " + "[" * 100_000, "r.toml: "),
         ("#" * 5_000_000, "larger than"),
         (files_registration().to_toml().replace("target_risk = 0.2", "target_risk = nan"), "target_risk"),
-        (files_registration().to_toml().replace("format = 1", "format = 2"), "format"),
+        (files_registration().to_toml().replace("format = 2", "format = 3"), "format"),
+        (files_registration().to_toml().replace("format = 2", "format = 1"), "releases were not chained"),
     ]:
         path.write_text(text)
         refused(call, world, message, "request", path, "-o", world / "new", "--key", world / "server.key")

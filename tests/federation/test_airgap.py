@@ -212,7 +212,7 @@ BAD_REQUESTS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "not a request": (lambda _: b"{}", "is not a request"),
     "unsigned": (edited(lambda f: f.update(signature=None)), "not signed by the registered server"),
     "more slots": (edited(lambda f: f["request"].update(slots=61)), "not signed by the registered server"),
-    "less noise": (edited(lambda f: f["request"].update(scale=1.0)), "not signed by the registered server"),
+    "less noise": (edited(lambda f: f["request"].update(scale=1.5)), "not signed by the registered server"),
     "another registration": (edited(lambda f: f["request"].update(registration="0" * 64)), "has not allowed"),
     "no such site": (edited(lambda f: f["request"].update(site="z")), "has not allowed"),
     "spaces": (lambda d: d + b" ", "canonical"),

@@ -559,24 +559,35 @@ def forged(make: Callable[[Challenge], Hello]) -> Callable[[Frame], Frame]:
 
 IMPOSTORS: dict[str, tuple[Callable[[Frame], Frame], str]] = {
     "unknown": (
-        forged(lambda c: Hello(challenge=c.digest, site="z", units=1).signed(Key.generate())),
+        forged(lambda c: Hello(registration=REG.digest, challenge=c.digest, site="z", units=1).signed(Key.generate())),
         "site 'z' is not registered",
     ),
     "another's name": (
-        forged(lambda c: Hello(challenge=c.digest, site="a", units=1).signed(key(1))),
+        forged(lambda c: Hello(registration=REG.digest, challenge=c.digest, site="a", units=1).signed(key(1))),
         "it is not signed by site 'a'",
     ),
-    "unsigned": (forged(lambda c: Hello(challenge=c.digest, site="a", units=1)), "it is not signed by site 'a'"),
+    "unsigned": (
+        forged(lambda c: Hello(registration=REG.digest, challenge=c.digest, site="a", units=1)),
+        "it is not signed by site 'a'",
+    ),
     "an old hello": (
-        forged(lambda _: Hello(challenge="0" * 64, site="a", units=1).signed(key(0))),
+        forged(lambda _: Hello(registration=REG.digest, challenge="0" * 64, site="a", units=1).signed(key(0))),
         "it answers another challenge",
     ),
+    "another registration": (
+        forged(lambda c: Hello(registration="0" * 64, challenge=c.digest, site="a", units=1).signed(key(0))),
+        "it is of another registration",
+    ),
     "too many units": (
-        forged(lambda c: Hello(challenge=c.digest, site="a", units=151).signed(key(0))),
+        forged(lambda c: Hello(registration=REG.digest, challenge=c.digest, site="a", units=151).signed(key(0))),
         "site 'a' announces more than its registered capacity",
     ),
     "another node's key": (
-        forged(lambda c: Hello(challenge=c.digest, site="a", units=1, node_key="0" * 64).signed(key(0))),
+        forged(
+            lambda c: Hello(registration=REG.digest, challenge=c.digest, site="a", units=1, node_key="0" * 64).signed(
+                key(0)
+            )
+        ),
         "site 'a' names another node key than the one that carries its word",
     ),
     "garbage": (lambda _: Frame(GIVEN, b"\xff" * 100_000), "it is not a hello"),

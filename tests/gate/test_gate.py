@@ -173,7 +173,7 @@ CLAIMED: dict[str, Any] = body()["claim"]
 REFUSED: dict[str, tuple[Callable[[], str], str]] = {
     "unsigned": (lambda: reshaped(lambda b: b.pop("signature")), "not signed"),
     "without a key": (lambda: reshaped(lambda b: b.pop("key")), "not signed"),
-    "edited": (lambda: reshaped(lambda b: b.update(threshold=0.0)), "signature does not fit"),
+    "edited": (lambda: reshaped(lambda b: b.update(threshold=0.5)), "signature does not fit"),
     "prolonged": (lambda: reshaped(lambda b: b.update(expires="2999-01-01T00:00:00+00:00")), "signature does not fit"),
     "signed by a stranger": (lambda: certificate(key=Key.generate()), "not trusted"),
     "a stranger's signature under a trusted key": (
@@ -197,10 +197,11 @@ REFUSED: dict[str, tuple[Callable[[], str], str]] = {
     "a threshold out of range": (lambda: certificate(threshold=-0.1), "gate can use: threshold"),
     "a threshold that is true": (lambda: certificate(threshold=True), "gate can use: threshold"),
     "no claim": (lambda: certificate(claim={}), "gate can use: claim"),
-    "another format": (lambda: certificate(format=2), "known format"),
+    "another format": (lambda: certificate(format=3), "known format"),
     "empty": (lambda: "", "not valid JSON"),
     "a list": (lambda: "[]", "known format"),
-    "very deep": (lambda: '{"format":1,"a":' + "[" * 900 + "]" * 900 + "}", "certificate"),
+    "the first format": (lambda: certificate(format=1), "a server's unsigned word could decide"),
+    "very deep": (lambda: '{"format":2,"a":' + "[" * 900 + "]" * 900 + "}", "certificate"),
     "deeper": (lambda: "[" * 100_000, "not valid JSON"),
     "not a number": (lambda: original().replace(f'"threshold": {THRESHOLD!r}', '"threshold": NaN'), "as fedsrc writes"),
 }  # fmt: skip

@@ -22,7 +22,7 @@ from fedsrc.protocol.messages import Release
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.bounds import Look, Sample, down, for_target_only, look, report, sample, up
 from fedsrc.server.tally import Charge, Masses, add, empty, implausible, lose, transfer
-from tests.support.helpers import changed, registration, table
+from tests.support.helpers import registration, table
 
 SITES = table(600, sites=("a", "b"))
 METHODS = ["contrast", "variance-adaptive", "ratio"]
@@ -184,7 +184,7 @@ def released(reg: Registration, first: list[int], second: list[int], slots: int 
     pair = [tuple(row) for row in rule.basis.encode(np.array([first, second])).tolist()]
     return Release(
         request="0" * 64, site="local", slots=slots, scale=rule.scale, order="shuffled", time="2026-01-02T03:04:05Z",
-        first=pair[0], second=pair[1],
+        place=1, before="0" * 64, tries=1, first=pair[0], second=pair[1],
     )  # fmt: skip
 
 
@@ -218,7 +218,7 @@ def test_the_tally_adds_exactly() -> None:
 @settings(deadline=None)
 def test_a_missing_release_is_charged_with_the_worst_that_passes_for_honest(seed: int, epsilon: float, n: int) -> None:
     """theory (iv), Dropout: whatever plausible release was withheld, folding it would have given no smaller wealth."""
-    base = changed(registration(thresholds=3, grid=True, epsilon=epsilon), schedule={"dropout": "adversarial"})
+    base = registration(thresholds=3, grid=True, epsilon=epsilon, dropout="adversarial")
     rng = np.random.default_rng(seed)
     reach = int(3 * registered_mechanism(base).scale / 256) + 2
     first, second = rng.integers(-reach, n + reach, (2, 4)).tolist()
@@ -241,7 +241,7 @@ def test_a_missing_release_is_charged_with_the_worst_that_passes_for_honest(seed
 
 def test_charging_content_alone_would_be_invalid_under_noise() -> None:
     """The mutant "charge n unsupported units and forget the noise": a plausible release can be worse than that."""
-    reg = changed(registration(thresholds=3, grid=True, epsilon=1.0), schedule={"dropout": "adversarial"})
+    reg = registration(thresholds=3, grid=True, epsilon=1.0, dropout="adversarial")
     n = 5
     reach = int(math.sqrt(float(sample(reg, replace(empty(reg), releases=1)).masses.noise.ss[0])))
     withheld = released(reg, [0, 0, 0, -3 * reach], [0, 0, 0, 3 * reach], n)

@@ -17,7 +17,7 @@ from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.bounds import Sample, look
 from fedsrc.server.tally import Masses, empty, lose, suffix_variance
-from tests.support.helpers import changed, registration
+from tests.support.helpers import registration
 
 SLOTS, RELEASES, RUNS, RISK, TARGET = 2, 600, 300, 0.25, 0.2
 Charge = Callable[[Registration, int], tuple[float, float]]
@@ -36,7 +36,7 @@ def content_only(reg: Registration, number: int) -> tuple[float, float]:
 
 def false_claims(charge: Charge, *, charged_noise: bool) -> float:
     """Share of runs that ever claim a risk of at most 0.2, all answers being accepted."""
-    reg = changed(registration(thresholds=1, grid=True, epsilon=1.0), schedule={"dropout": "adversarial"})
+    reg = registration(thresholds=1, grid=True, epsilon=1.0, dropout="adversarial")
     v = float(suffix_variance(registered_mechanism(reg))[0])
     x, y = (float(each) for each in slopes(TARGET, 0.1))
     rng, ever = np.random.default_rng(0), np.zeros(RUNS, dtype=bool)

@@ -19,11 +19,12 @@ from types import FrameType
 from typing import Any
 
 import fedsrc
+from fedsrc.common.canonical import digest_bytes
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.planning.register import Choices, register_grid
 from fedsrc.protocol.certificate import signed
-from fedsrc.protocol.messages import Answer, Request
+from fedsrc.protocol.messages import START, Answer, Link, Request
 from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Announced, Transcript
@@ -69,7 +70,9 @@ class Answers:
         return [self.made.get((each.site, each.round)) or self._make(each) for each in requests]
 
     def _make(self, request: Request) -> bytes:
-        release = release_of(self.reg, request, units_of(table(SLOTS, seed=request.number), "local", "record"))
+        before = self.made.get((request.site, request.round - 1))
+        link = Link(request.round, START if before is None else digest_bytes(before))
+        release = release_of(self.reg, request, units_of(table(SLOTS, seed=request.number), "local", "record"), link)
         return self.made.setdefault((request.site, request.round), release.signed(SITE).to_bytes())
 
 

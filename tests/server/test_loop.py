@@ -42,7 +42,7 @@ from fedsrc.server.state import Replay
 from fedsrc.server.tally import empty
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.site import note_development, open_sites
-from tests.support.helpers import changed, registration, table
+from tests.support.helpers import registration, table
 
 SITES = ("a", "b", "c")
 RECORDS = table(3000, sites=SITES)
@@ -228,7 +228,7 @@ def test_an_implausible_release_is_refused(stage: Callable[..., Stage]) -> None:
 
 
 def test_withheld_releases_are_charged_when_dropout_is_adversarial(stage: Callable[..., Stage]) -> None:
-    reg = changed(registration(RECORDS, batch=100, rounds=4, policy="final"), schedule={"dropout": "adversarial"})
+    reg = registration(RECORDS, batch=100, rounds=4, policy="final", dropout="adversarial")
     full = stage(reg, "full").play()
     lost = stage(reg, "lost").play(lambda r, data: "withheld" if r.site == "c" else data)
     assert full.look is not None

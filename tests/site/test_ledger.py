@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedsrc.common.canonical import digest_bytes
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.privacy import rho_tight
-from fedsrc.protocol.messages import Request
+from fedsrc.protocol.messages import START, Link, Request
 from fedsrc.records.units import Names, Units
 from fedsrc.site.ledger import DEVELOPMENT, Ledger
 
@@ -33,8 +34,10 @@ class Maker:
 
     def __init__(self) -> None:
         self.seen: list[list[int]] = []
+        self.links: list[Link] = []
 
-    def __call__(self, first: int, slots: int) -> bytes:
+    def __call__(self, first: int, slots: int, link: Link) -> bytes:
+        self.links.append(link)
         self.seen.append(list(range(first, first + slots)))
         return f"release {len(self.seen)}".encode()
 
@@ -59,6 +62,16 @@ def test_spent_units_are_a_prefix_of_the_order(ledger: Ledger) -> None:
     assert sorted(position for each in make.seen for position in each) == list(range(10))
 
 
+def test_releases_under_a_registration_are_a_chain(ledger: Ledger) -> None:
+    """Place and digest of the one before, whatever other registrations had in between; and how many there were."""
+    intake, make = ledger.take_in("s", "0" * 64, "records", len(UNITS), NAMED), Maker()
+    other = request(9, slots=1).model_copy(update={"registration": "1" * 64})
+    first, _, third = (ledger.answer(intake, each, 0.1, make) for each in (request(1), other, request(2)))
+    assert ledger.answer(intake, request(1), 0.1, make) == first  # asked again: nothing new
+    assert make.links == [Link(1, START, 1), Link(1, START, 2), Link(2, digest_bytes(first), 2)]
+    assert third != first
+
+
 def test_the_same_request_gives_the_same_bytes_for_ever(tmp_path: Path) -> None:
     make = Maker()
     with closing(Ledger(tmp_path / "l")) as first:
@@ -74,7 +87,7 @@ def test_the_same_request_gives_the_same_bytes_for_ever(tmp_path: Path) -> None:
 def test_a_failure_while_releasing_spends_nothing(ledger: Ledger) -> None:
     intake = ledger.take_in("s", "t", "records", 10, NAMED)
 
-    def fail(first: int, slots: int) -> bytes:
+    def fail(first: int, slots: int, link: Link) -> bytes:
         raise RuntimeError("no noise today")
 
     with pytest.raises(RuntimeError):

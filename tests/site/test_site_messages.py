@@ -131,6 +131,7 @@ def test_the_longest_release_fits() -> None:
     numbers = (-(1 << 63),) * length
     longest = Release(
         request="f" * 64, site="a", slots=1 << 62, scale=1.2345678901234567e-300, order="shuffled",
-        time="2026-01-02T03:04:05Z", first=numbers, second=numbers, signature="f" * 128,
+        time="2026-01-02T03:04:05Z", place=1 << 62, before="f" * 64, tries=1 << 62, first=numbers, second=numbers,
+        signature="f" * 128,
     )  # fmt: skip
     assert len(longest.to_bytes()) <= answer_size(REG, "a")

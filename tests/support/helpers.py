@@ -9,13 +9,14 @@ import numpy as np
 
 from fedsrc.common.canonical import digest
 from fedsrc.planning.register import Choices, development_part, register
-from fedsrc.protocol.messages import Release, Request
+from fedsrc.protocol.messages import Link, Release, Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import histogram
 from fedsrc.records.units import Records, Units
 from fedsrc.site.release import make_release
 from tests.support import ROOT
 
+FIRST = Link()
 GOLDEN = ROOT / "tests" / "golden"
 
 
@@ -60,9 +61,9 @@ def changed(base: Registration, **sections: dict[str, Any]) -> Registration:
     return Registration.model_validate(fields)
 
 
-def release_of(reg: Registration, request: Request, units: Units) -> Release:
-    """A real release of those units."""
-    return make_release(reg, request, histogram(reg, units), order="shuffled", time="2026-01-02T03:04:05Z")
+def release_of(reg: Registration, request: Request, units: Units, link: Link = FIRST) -> Release:
+    """A real release of those units; by itself, a site's first."""
+    return make_release(reg, request, histogram(reg, units), link, order="shuffled", time="2026-01-02T03:04:05Z")
 
 
 def single_units(score: list[float], loss: list[float]) -> Units:

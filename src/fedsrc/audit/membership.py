@@ -37,7 +37,7 @@ from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.binomial import clopper_pearson
 from fedsrc.maths.privacy import delta_gaussian
 from fedsrc.protocol.mechanism import registered_mechanism
-from fedsrc.protocol.messages import Request
+from fedsrc.protocol.messages import Link, Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.simulate.population import from_cells
 from fedsrc.site.release import make_release
@@ -179,7 +179,7 @@ def fair_coins(count: int) -> Bools:
 
 def real_releases(registration: Registration, request: Request, histograms: Ints) -> Ints:
     """Releases (n, 2, p) of n histograms, each made by `make_release` with noise of its own."""
-    made = (make_release(registration, request, each, order="shuffled", time=TIME) for each in histograms)
+    made = (make_release(registration, request, each, Link(), order="shuffled", time=TIME) for each in histograms)
     return np.array([(each.first, each.second) for each in made], dtype=np.int64)
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from fedsrc.common.canonical import LARGEST
+
+LARGE = re.compile(r"-?[1-9][0-9]{15,39}")
 
 
 def printable(text: str) -> str:
@@ -19,6 +24,13 @@ Numbers = Annotated[tuple[float, ...], Field(strict=False)]
 Text = Annotated[str, Field(max_length=2000), AfterValidator(printable)]
 Name = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(printable)]
 Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+def _whole(value: object) -> object:
+    """An integer as canonical JSON says it: beyond 2^53 it is text, in decimal."""
+    if isinstance(value, str) and LARGE.fullmatch(value) and abs(int(value)) > LARGEST:
+        return int(value)
+    return value
 
 
 class Frozen(BaseModel):
@@ -36,4 +48,5 @@ def describe(error: ValidationError) -> str:
     return f"{field}: {message}{more}" if field else f"{message}{more}"
 
 
+Whole = Annotated[int, BeforeValidator(_whole)]
 Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]

@@ -120,7 +120,7 @@ def answer_file(
 
 def _open_run(replay: Replay, transcript: Transcript) -> None:
     begin(replay, transcript)
-    silent = [site for site in replay.registration.sites if site.name not in replay.announced]
+    silent = [site for site in replay.registration.sites if site.name not in replay.announced]  # by their capacities
     record(replay, transcript, *(Announced(site=site.name, units=site.capacity or 0) for site in silent))
 
 

@@ -78,7 +78,7 @@ def certify_table(
 def _announce(replay: Replay, transcript: Transcript, sites: Sequence[Site]) -> None:
     """Each site's public unspent count, once, before it is asked for anything."""
     entries = [
-        Announced(site=site.name, units=site.room())
+        Announced.by(site.hello(site.room()), site.capacity)
         for site in sites
         if site.name not in replay.announced and replay.ended is None and not replay.in_round
     ]

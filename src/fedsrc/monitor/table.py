@@ -120,7 +120,10 @@ def _announce(replay: Replay, transcript: Transcript, sites: Sequence[Site]) -> 
         if site.capacity is not None:
             units = min(units, site.capacity - replay.used[i])
         if units != replay.left[i]:
-            entries.append(Announced(site=site.name, units=units))
+            here = table.get(site.name)
+            entries.append(
+                Announced(site=site.name, units=0) if here is None else Announced.by(here.hello(units), site.capacity)
+            )
     record(replay, transcript, *entries)
 
 

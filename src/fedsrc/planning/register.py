@@ -15,7 +15,7 @@ from fedsrc.common.values import describe
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.protocol.registration import Betting, Development, Registration, budgets
-from fedsrc.records.development import development_count, development_rows
+from fedsrc.records.development import calibrating, development_count, development_rows
 from fedsrc.records.order import public_seed
 from fedsrc.records.units import Records, Unit, most_answers, unit_codes, unit_count
 
@@ -130,7 +130,11 @@ def register(
     if choices.unit == "source" and answers is None:
         answers = min(most_answers(records, rows), 10)
     known = replace(choices, max_answers=answers, loss_grid=choices.loss_grid or (1 if binary else GRADED_GRID))
-    return _build(known, values, tuple(sites or records.site_names), None if unused else development)
+    names, kept = tuple(sites or records.site_names), None if unused else development
+    if known.dropout == "adversarial" and known.capacities is None and development.inside:
+        draft = _build(replace(known, dropout="independent"), values, names, kept)
+        known = replace(known, capacities={name: len(each) for name, each in calibrating(draft, records).items()})
+    return _build(known, values, names, kept)
 
 
 def _check_declared(choices: Choices, *, binary: bool) -> None:

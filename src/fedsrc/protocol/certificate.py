@@ -14,8 +14,8 @@ from fedsrc.common import signing
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.damage import differs
+from fedsrc.protocol.formats import FIRST_FORMAT, FIRST_HINT, FORMAT
 
-FORMAT = 1
 MAX_BYTES = 50_000_000
 Body = dict[str, Any]
 
@@ -55,6 +55,8 @@ def parse_certificate(text: str, where: str) -> Body:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FedsrcError("is not a certificate: not valid JSON", where=where) from error
+    if isinstance(found, dict) and found.get("format") == 1:
+        raise FedsrcError(f"is a certificate of {FIRST_FORMAT}", where=where, hint=FIRST_HINT)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise FedsrcError("is not a certificate of a known format", where=where)
     return found

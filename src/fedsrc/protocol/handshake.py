@@ -1,7 +1,8 @@
 """Who speaks for a site: the server's signed question, and the site's signed word.
 
-A challenge names the registration, the node it is sent to and a number used once. A hello names the site, how many
-units it has for this registration, the node key it expects to be carried by, and the challenge it answers.
+A challenge names the registration, the node it is sent to and a number used once. A hello names the registration, the
+site and how many units it has; in a live run also the challenge it answers and the node key that should carry it. It
+is kept in the transcript: nobody else can say for a site what it has.
 """
 
 from __future__ import annotations
@@ -48,11 +49,12 @@ class Challenge(Frozen):
 
 
 class Hello(Frozen):
-    """A site's answer to a challenge."""
+    """A site's signed word on how many units it has; to a live server, in answer to its challenge."""
 
-    challenge: Hex
+    registration: Hex
     site: Name
     units: int = Field(ge=0)
+    challenge: Hex | None = None  # of a live run
     node_key: Hex | None = None
     signature: Signature | None = None
 

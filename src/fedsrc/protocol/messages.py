@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 
-from fedsrc.common.canonical import canonical_bytes, digest
+from fedsrc.common.canonical import canonical_bytes, digest, digest_bytes
 from fedsrc.common.clock import TIME, Time
 from fedsrc.common.durable import read_bytes
 from fedsrc.common.signing import Key, sign, signed_by
-from fedsrc.common.values import Frozen, Hex, Name, Signature, describe
+from fedsrc.common.values import Frozen, Hex, Name, Signature, Whole, describe
 from fedsrc.errors import FedsrcError
 
 Order = Literal["shuffled", "in order"]
-Coordinates = Annotated[tuple[int, ...], Field(strict=False)]
+Coordinates = Annotated[tuple[Whole, ...], Field(strict=False)]
 Answer = bytes | str  # a release's bytes, or why there is none
 MAX_BYTES = 20_000_000
+START = "0" * 64  # before a first release, and before a transcript's first line
 
 
 class Request(Frozen):
@@ -58,6 +59,14 @@ class SignedRequest(Frozen):
         return self.signature is not None and signed_by(public, self.signature, data)
 
 
+class Link(NamedTuple):
+    """Where a release stands in its site's chain under one registration; a site's ledger alone decides it."""
+
+    place: int = 1
+    before: str = START
+    tries: int = 1
+
+
 class Release(Frozen):
     """A site's answer to one request: noised integers and public metadata, nothing else."""
 
@@ -67,12 +76,20 @@ class Release(Frozen):
     scale: float = Field(ge=0)
     order: Order
     time: Time
+    place: int = Field(ge=1)  # the first, second, ... that the site has made under this registration
+    before: Hex  # the SHA-256 of the one before it as it was sent; zeros before the first
+    tries: int = Field(ge=1)  # registrations that have had units of the same table, this one included
     first: Coordinates
     second: Coordinates
     signature: Signature | None = None
 
     def to_bytes(self) -> bytes:
         return canonical_bytes(self.model_dump())
+
+    @property
+    def digest(self) -> str:
+        """What the site's next release names as the one before it."""
+        return digest_bytes(self.to_bytes())
 
     def signed_part(self) -> bytes:
         """What the site's key signs: everything but the signature."""

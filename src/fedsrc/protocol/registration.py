@@ -22,6 +22,7 @@ from fedsrc.common.toml import parse_toml
 from fedsrc.common.values import Frozen, Hex, Name, Numbers, Probability, Text, describe
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.kinds import Adjacency, BasisName, Conversion, Encoding
+from fedsrc.protocol.formats import FIRST_FORMAT, FIRST_HINT
 
 MAX_BYTES = 4_000_000
 HEAD, VALID = "# fedsrc registration", "`fedsrc register` writes a valid one"
@@ -226,7 +227,7 @@ class Development(Frozen):
 class Registration(Frozen):
     """A complete registration. Build one with `register`, read one with `Registration.read`."""
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     server_key: Hex | None = None
     claim: Claim
     thresholds: Thresholds
@@ -254,6 +255,8 @@ class Registration(Frozen):
             self._check_monitor(self.certificate)
         if self.schedule.dropout == "adversarial" and not self.charges_dropout:
             raise ValueError("dropout = 'adversarial' needs the betting certificate and a refusal budget")
+        if self.schedule.dropout == "adversarial" and any(site.capacity is None for site in self.sites):
+            raise ValueError("dropout = 'adversarial' needs the capacity of every site: what is not given is charged")
         return self
 
     def _check_ladder(self, rungs: tuple[float, ...]) -> None:
@@ -315,6 +318,8 @@ class Registration(Frozen):
     def from_toml(cls, text: str, *, where: str = "registration") -> Registration:
         try:
             return _parsed(text)
+        except FirstFormatError as error:
+            raise FedsrcError(f"is a registration of {FIRST_FORMAT}", where=where, hint=FIRST_HINT) from error
         except tomllib.TOMLDecodeError as error:
             raise FedsrcError(f"not a TOML file: {error}", where=where) from error
         except ValidationError as error:
@@ -328,10 +333,17 @@ class Registration(Frozen):
         return cls.from_toml(read_text(path, MAX_BYTES), where=str(path))
 
 
+class FirstFormatError(Exception):
+    """A registration of format 1."""
+
+
 @lru_cache(maxsize=16)
 def _parsed(text: str) -> Registration:
     """The registration that a text says. A site reads the same one before every answer, with all sites in it."""
-    return Registration.model_validate(parse_toml(text))
+    fields = parse_toml(text)
+    if fields.get("format") == 1:
+        raise FirstFormatError
+    return Registration.model_validate(fields)
 
 
 def budgets(preset: str, failure_probability: float) -> dict[str, Any]:

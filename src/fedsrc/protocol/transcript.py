@@ -22,9 +22,10 @@ from fedsrc.common import durable
 from fedsrc.common.canonical import canonical_bytes, digest_bytes
 from fedsrc.common.values import Frozen, Hex, Name, describe, printable
 from fedsrc.errors import FedsrcError
-from fedsrc.protocol.messages import Release, Request
+from fedsrc.protocol.formats import FIRST_FORMAT, FIRST_HINT
+from fedsrc.protocol.handshake import Hello
+from fedsrc.protocol.messages import START, Release, Request
 
-START = "0" * 64
 MAX_BYTES = 4_000_000_000
 TRIES, PAUSE = 5, 0.1  # to hold a file, seconds
 
@@ -33,16 +34,24 @@ class Opened(Frozen):
     """First line: the registration that binds everything after it."""
 
     kind: Literal["opened"] = "opened"
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     registration: Hex
 
 
 class Announced(Frozen):
-    """A site's public unspent count, announced before it is asked for anything."""
+    """A site's public unspent count, announced before it is asked for anything, in its own signed word where it has a
+    registered key and no registered capacity says it."""
 
     kind: Literal["announced"] = "announced"
     site: Name
     units: int = Field(ge=0)
+    hello: Hello | None = None
+
+    @classmethod
+    def by(cls, hello: Hello, capacity: int | None) -> Announced:
+        """A site's own word, as the transcript keeps it; unsigned, or where it says what is registered, its number."""
+        plain = hello.signature is None or hello.units == capacity
+        return cls(site=hello.site, units=hello.units, hello=None if plain else hello)
 
 
 class Asked(Frozen):
@@ -105,6 +114,8 @@ class Chain:
         try:
             fields = json.loads(data)
             number, previous = fields.pop("n"), fields.pop("prev")
+            if fields.get("kind") == "opened" and fields.get("format") == 1:
+                raise FedsrcError(f"is a transcript of {FIRST_FORMAT}", where=where, hint=FIRST_HINT)
             entry = _entries.validate_python(fields)
         except ValidationError as error:
             raise _damaged(where, self.lines + 1, f"is not an entry ({describe(error)})") from error

@@ -12,7 +12,8 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from fedsrc.common.clock import TIME
-from fedsrc.protocol.certificate import FORMAT, Body
+from fedsrc.protocol.certificate import Body
+from fedsrc.protocol.formats import FORMAT
 from fedsrc.protocol.mechanism import registered_mechanism, replacement_epsilon
 from fedsrc.protocol.registration import Betting, Monitor, Registration
 from fedsrc.protocol.transcript import Chain

@@ -12,7 +12,7 @@ from typing import Literal
 
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.mechanism import registered_mechanism
-from fedsrc.protocol.messages import Release, Request
+from fedsrc.protocol.messages import START, Release, Request
 from fedsrc.protocol.registration import Monitor, Registration
 from fedsrc.protocol.transcript import Absent, Announced, Arrived, Asked, Closed, Ended, Entry, Opened
 from fedsrc.server.alarm import Watch
@@ -36,6 +36,36 @@ class RoundTrace:
     risk_upper: float
 
 
+class SiteChain:
+    """A site's releases under one registration, each naming the one before it: a release that the transcript lacks must
+    be one that it records as absent or refused.
+
+    Theory: (viii), Chain.
+    """
+
+    def __init__(self) -> None:
+        self.place, self.head, self.missing = 0, START, 0
+
+    def broken_by(self, release: Release) -> str | None:
+        """Why a release cannot be the next one, or None."""
+        gap = release.place - self.place - 1
+        if not 0 <= gap <= self.missing:
+            return (
+                f"it is release {release.place} of its site, and {self.place} came before it and {self.missing} did not"
+            )
+        if gap == 0 and release.before != self.head:
+            return "it does not name the release before it: one was left out, or the site's ledger was set back"
+        return None
+
+    def add(self, release: Release) -> None:
+        """The release arrived."""
+        self.place, self.head, self.missing = release.place, release.digest, 0
+
+    def miss(self) -> None:
+        """A request was not answered, or its answer was refused: the site may have made a release for it."""
+        self.missing += 1
+
+
 class Replay:
     """State of a run: a fold over transcript entries."""
 
@@ -43,9 +73,12 @@ class Replay:
         self.registration = registration
         self.index = {site.name: i for i, site in enumerate(registration.sites)}
         self.tally: Tally = empty(registration)
-        self.left = [0] * len(registration.sites)  # public unspent counts
+        self.charging = registration.schedule.dropout == "adversarial"
+        self.left = [site.capacity or 0 if self.charging else 0 for site in registration.sites]  # public unspent counts
         self.used = [0] * len(registration.sites)  # slots asked for
-        self.announced: set[str] = set()
+        self.announced: set[str] = set(self.index) if self.charging else set()
+        self.chains = [SiteChain() for _ in registration.sites]
+        self.tries = 1  # registrations that have had units of the same records, by the sites' signed word
         self.orders: set[str] = set()
         self.rounds = 0
         self.number = 0
@@ -156,7 +189,11 @@ class Replay:
             return "its length differs from the registered one"
         if max(map(abs, (*release.first, *release.second)), default=0) >= 1 << 61:
             return "its numbers are absurdly large"
-        return implausible(self.registration, release, request.number)
+        return self._unchained(release) or implausible(self.registration, release, request.number)
+
+    def _unchained(self, release: Release) -> str | None:
+        """Why a release does not continue its site's chain: then a release was left out, or made twice."""
+        return self.chains[self.index[release.site]].broken_by(release)
 
     def _open(self, entry: Opened) -> None:
         if entry.registration != self.registration.digest:
@@ -167,11 +204,24 @@ class Replay:
         again = self.watch is not None  # to a monitor a site says anew what it has, whenever that changes
         if entry.site not in self.index or (entry.site in self.announced and not again) or self.in_round:
             raise _broken(f"site {entry.site!r} cannot announce units here")
+        if self.charging:
+            raise _broken("with dropout charged, what a site has is registered and not announced")
+        if not self._own_word(entry):
+            raise _broken(f"what site {entry.site!r} has is not said by the site itself")
         capacity = self.registration.site(entry.site).capacity
         if capacity is not None and entry.units > capacity - self.used[self.index[entry.site]]:
             raise _broken(f"site {entry.site!r} announces more than its registered capacity")
         self.left[self.index[entry.site]] = entry.units
         self.announced.add(entry.site)
+
+    def _own_word(self, entry: Announced) -> bool:
+        """Whether a site's units are its own signed word, its registered capacity, or none; one without a key has no
+        word of its own."""
+        site, hello = self.registration.site(entry.site), entry.hello
+        if hello is None:
+            return site.key is None or entry.units in (0, site.capacity)
+        said = (hello.registration, hello.site, hello.units) == (self.registration.digest, entry.site, entry.units)
+        return said and site.key is not None and hello.signed_by(site.key)
 
     def _ask(self, request: Request) -> None:
         if self.why_over() is not None:
@@ -190,7 +240,10 @@ class Replay:
         if problem is not None:
             raise _broken(f"a release of site {release.site!r} should have been refused: {problem}")
         request = self._settle(release.request)
-        self.left[self.index[request.site]] -= request.slots
+        site = self.index[request.site]
+        self.left[site] -= request.slots
+        self.chains[site].add(release)
+        self.tries = max(self.tries, release.tries)
         self.answered.append(release)
         self.orders.add(release.order)
         self.history[release.request] = "arrived"
@@ -203,10 +256,11 @@ class Replay:
         request = self._settle(entry.request)
         site = self.index[request.site]
         self.left[site] -= request.slots
+        self.chains[site].miss()
         self.history[entry.request] = "refused" if entry.refused else "absent"
         self.absent += not entry.refused
         self.refused += entry.refused
-        if self.registration.schedule.dropout == "adversarial":
+        if self.charging:
             self.tally = lose(self.registration, self.tally, site, request.slots, request.number)
 
     def _settle(self, request: str) -> Request:

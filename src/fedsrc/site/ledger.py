@@ -24,9 +24,10 @@ from pathlib import Path
 import numpy as np
 
 from fedsrc.common import durable
+from fedsrc.common.canonical import digest_bytes
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.privacy import admits, compose, rho_tight
-from fedsrc.protocol.messages import Request
+from fedsrc.protocol.messages import START, Link, Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.order import IN_ORDER, Positions, shuffled
 from fedsrc.records.rows import Digests
@@ -77,6 +78,12 @@ SELECT digests FROM row JOIN intake ON intake = number WHERE bucket = ?1 AND (co
 ACCOUNTS = """
 SELECT number, site, content, cut, units, seed, COALESCE(SUM(slots), 0), COUNT(request), COALESCE(MAX(rho), 0), asserted
 FROM intake LEFT JOIN spend ON spend.intake = intake.number WHERE site = ? GROUP BY number ORDER BY number
+"""
+CHAIN = """
+SELECT release FROM spend JOIN intake ON intake = number WHERE site = ? AND registration = ? ORDER BY spend.rowid
+"""
+OTHERS = """
+SELECT COUNT(DISTINCT registration) FROM spend JOIN intake ON intake = number WHERE content = ? AND registration != ?
 """
 DEVELOPMENT = "development records"
 FIRST_CUT = (
@@ -200,13 +207,14 @@ class Ledger:
         intake: Intake,
         request: Request,
         rho: float,
-        make: Callable[[int, int], bytes],
+        make: Callable[[int, int, Link], bytes],
         *,
         capacity: int | None = None,
     ) -> bytes:
         """The bytes for a request: stored ones if it was answered before, otherwise made now from fresh units.
 
-        `make` gets the first place in the intake's order and the number of places.
+        `make` gets the first place in the intake's order, the number of places, and where the release stands in the
+        site's chain under this registration.
         """
         with self._transaction() as sql:
             stored = self._stored(sql, request)
@@ -223,7 +231,7 @@ class Ledger:
                     where=str(self.path),
                     hint="a unit is released once in its life; bring new labelled records",
                 )
-            data = make(first, request.slots)
+            data = make(first, request.slots, self._link(sql, intake, request.registration))
             sql.execute(
                 "INSERT INTO spend VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (request.digest, request.registration, intake.number, first, request.slots, rho, data),
@@ -444,6 +452,12 @@ class Ledger:
                 )
         row = sql.execute(OTHER_SPELLING, (kind, content)).fetchone()
         return met if row is None else str(row[0])
+
+    def _link(self, sql: sqlite3.Connection, intake: Intake, registration: str) -> Link:
+        """The next link of the site's chain; and how many registrations have had units of this table."""
+        chain = sql.execute(CHAIN, (intake.site, registration)).fetchall()
+        others = sql.execute(OTHERS, (intake.content, registration)).fetchone()[0]
+        return Link(len(chain) + 1, digest_bytes(chain[-1][0]) if chain else START, int(others) + 1)
 
     def _stored(self, sql: sqlite3.Connection, request: Request) -> bytes | None:
         row = sql.execute("SELECT release FROM spend WHERE request = ?", (request.digest,)).fetchone()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from fedsrc.maths.arrays import Ints
 from fedsrc.protocol.mechanism import registered_mechanism
-from fedsrc.protocol.messages import Order, Release, Request
+from fedsrc.protocol.messages import Link, Order, Release, Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.site.noise import add_discrete_gaussian
 
 
-def make_release(registration: Registration, request: Request, counts: Ints, *, order: Order, time: str) -> Release:
+def make_release(
+    registration: Registration, request: Request, counts: Ints, link: Link, *, order: Order, time: str
+) -> Release:
     """Encode the histogram of exactly the request's slots and add noise."""
     rule = registered_mechanism(registration)
     exact = rule.basis.encode(counts)
@@ -21,6 +23,9 @@ def make_release(registration: Registration, request: Request, counts: Ints, *, 
         scale=rule.scale,
         order=order,
         time=time,
+        place=link.place,
+        before=link.before,
+        tries=link.tries,
         first=tuple(noisy[0].tolist()),
         second=tuple(noisy[1].tolist()),
     )

@@ -14,8 +14,9 @@ from fedsrc.common.clock import utc_now
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Ints
+from fedsrc.protocol.handshake import Hello
 from fedsrc.protocol.mechanism import registered_mechanism
-from fedsrc.protocol.messages import Order, Request
+from fedsrc.protocol.messages import Link, Order, Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import calibrating, cut_words, names_of
 from fedsrc.records.masses import histogram
@@ -43,8 +44,17 @@ class Site:
         A run that is played again from the start is thus told the same number, asks the same and gets the same bytes.
         """
         room = self.intake.units - self.ledger.spent(self.intake, besides=self.registration.digest)
-        capacity = self.registration.site(self.name).capacity
-        return room if capacity is None else min(room, capacity)
+        return room if self.capacity is None else min(room, self.capacity)
+
+    @property
+    def capacity(self) -> int | None:
+        """The most units that the registration lets it give."""
+        return self.registration.site(self.name).capacity
+
+    def hello(self, units: int) -> Hello:
+        """The site's word on how many units it has, signed where it has a key."""
+        word = Hello(registration=self.registration.digest, site=self.name, units=units)
+        return word if self.key is None else word.signed(self.key)
 
     def answer(self, request: Request) -> bytes:
         """The release for a request, as the exact bytes that the ledger keeps."""
@@ -53,13 +63,12 @@ class Site:
         rule = registered_mechanism(self.registration)
         order: Order = "in order" if self.intake.seed == IN_ORDER else "shuffled"
 
-        def make(first: int, slots: int) -> bytes:
+        def make(first: int, slots: int, link: Link) -> bytes:
             counts = self.count(first, slots)
-            release = make_release(self.registration, request, counts, order=order, time=utc_now())
+            release = make_release(self.registration, request, counts, link, order=order, time=utc_now())
             return release.signed(self.key).to_bytes()
 
-        capacity = self.registration.site(self.name).capacity
-        return self.ledger.answer(self.intake, request, rule.rho, make, capacity=capacity)
+        return self.ledger.answer(self.intake, request, rule.rho, make, capacity=self.capacity)
 
 
 def check_request(registration: Registration, name: str, request: Request) -> None:

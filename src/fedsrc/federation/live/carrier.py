@@ -75,10 +75,10 @@ class LiveCarrier:
         """The node that speaks for a site now: the first that said so and is still there."""
         return next((node for node, hello in self._hellos.items() if hello.site == site), None)
 
-    def units_of(self, site: str) -> int | None:
-        """How many units a site says it has."""
+    def hello_of(self, site: str) -> Hello | None:
+        """What a site says it has, in its signed word."""
         node = self.node_of(site)
-        return None if node is None else self._hellos[node].units
+        return None if node is None else self._hellos[node]
 
     def gather(self, names: Iterable[str], seconds: float) -> list[str]:
         """Wait until these sites are there, but not longer; returns those that are."""
@@ -152,6 +152,8 @@ class LiveCarrier:
         site = self._sites.get(hello.site)
         if hello.challenge != challenge.digest:
             return "it answers another challenge"
+        if hello.registration != self._registration.digest:
+            return "it is of another registration"
         if site is None or site.key is None:
             return f"site {hello.site!r} is not registered"
         if not hello.signed_by(site.key):

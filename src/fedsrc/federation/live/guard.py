@@ -36,7 +36,7 @@ CANNOT = "the site cannot answer it; its own log says why"
 
 
 SENTENCES = (UNREADABLE, NOT_OURS, NOT_ALLOWED, NOT_SIGNED, NOT_AS_REGISTERED, CANNOT)
-NUMBER = 21  # bytes of a 64-bit integer, its sign and a comma
+NUMBER = 23  # bytes of a 64-bit integer, its sign, its quotes and a comma
 AROUND = 1024  # bytes for what stands around a release's numbers
 
 
@@ -113,7 +113,10 @@ class Guard:
             check_key(self.registration, self.name, self._key)
             units = self._records().room()
         self._tell(f"hello through node {challenge.node}: {units:,} units")
-        hello = Hello(challenge=challenge.digest, site=self.name, units=units, node_key=self._node_key)
+        hello = Hello(
+            registration=self.registration.digest, site=self.name, units=units, challenge=challenge.digest,
+            node_key=self._node_key,
+        )  # fmt: skip
         return hello.signed(self._key).to_bytes()
 
     def _release(self, data: bytes) -> bytes:

@@ -102,7 +102,7 @@ def _meet(replay: Replay, transcript: Transcript, carrier: LiveCarrier, patience
     for name in [each for each in names if each not in here]:
         tell(f"site {name!r} is not there yet; it can join between rounds")
     _announce(replay, transcript, carrier)
-    if not replay.announced:
+    if not (here or replay.announced - set(names if replay.charging else ())):
         raise FedsrcError(
             f"no site came within {patience.start:g} seconds",
             hint="start the sites, then the same command again; their logs say whether they were asked",
@@ -113,8 +113,10 @@ def _announce(replay: Replay, transcript: Transcript, carrier: LiveCarrier) -> N
     """The unspent counts of sites that are there and have not announced any, in registered order."""
     if replay.in_round or replay.ended is not None:
         return
-    found = {site.name: carrier.units_of(site.name) for site in replay.registration.sites}
-    new = [Announced(site=n, units=u) for n, u in found.items() if u is not None and n not in replay.announced]
+    found = {
+        site: carrier.hello_of(site.name) for site in replay.registration.sites if site.name not in replay.announced
+    }
+    new = [Announced.by(hello, site.capacity) for site, hello in found.items() if hello is not None]
     if new:
         record(replay, transcript, *new)
 
