@@ -234,7 +234,7 @@ def test_other_registrations_have_their_own() -> None:
     free, paper = registration(epsilon=math.inf), registration(epsilon=4.0, preset="paper")
     assert math.isinf(replacement_epsilon(free))
     assert "any other" not in card.card_text(body_of(free))
-    basis = Basis("bins", len(paper.thresholds.values), paper.privacy.basis_bits)
+    basis = Basis("bins", len(paper.thresholds.values), paper.encoding.basis_bits)
     zero_out, replaced = (sensitivity_squared(basis, "paired", each) for each in ("zero-out", "replacement"))
     rho = registered_mechanism(paper).rho * replaced / zero_out
     assert replacement_epsilon(paper) == pytest.approx(epsilon_tight(rho, 1e-6), abs=1e-6)

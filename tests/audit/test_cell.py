@@ -722,8 +722,8 @@ def test_releases_are_those_of_the_presets(tmp_path: Path) -> None:
         ("paper", "paired", "bins", "paper"),
         ("default", "complementary", "suffix", "tight"),
     ]:
-        privacy = cell_of(tmp_path, release=release).registration.privacy
-        assert (privacy.encoding, privacy.basis, privacy.conversion) == (encoding, basis, conversion)
+        reg = cell_of(tmp_path, release=release).registration
+        assert (reg.encoding.kind, reg.encoding.basis, reg.privacy.conversion) == (encoding, basis, conversion)
 
 
 def test_matched_recruitment_has_as_many_releases(tmp_path: Path) -> None:
@@ -825,7 +825,7 @@ def law_of(site: Support) -> Law:
 
 def shares(registration: Registration, site: Support) -> list[tuple[float, float]]:
     """Accepted and unsupported share at each threshold, atom by atom."""
-    grid, paired = registration.privacy.mass_grid, registration.privacy.encoding == "paired"
+    grid, paired = registration.privacy.mass_grid, registration.encoding.kind == "paired"
     found = []
     for j in range(1, len(registration.thresholds.values) + 1):
         a = z = 0.0

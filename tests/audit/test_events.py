@@ -67,7 +67,7 @@ def units(records: int = 40, seed: int = 0, **setting: Any) -> Cell:
 def drawn(cell: Cell, masses: Any) -> Any:
     """How often each unit was drawn."""
     first, second = np.moveaxis(masses, -2, 0)
-    return first if cell.registration.privacy.encoding == "paired" else first + second
+    return first if cell.registration.encoding.kind == "paired" else first + second
 
 
 def steps(x: Any) -> Any:
@@ -181,7 +181,7 @@ def test_laws_without_units_touch_nothing() -> None:
 
 def unsupported_and_supported(cell: Cell, found: Events) -> list[Any]:
     first, second = np.moveaxis(found.masses, -2, 0)
-    paired = cell.registration.privacy.encoding == "paired"
+    paired = cell.registration.encoding.kind == "paired"
     return [second.tolist(), (first - second if paired else first).tolist()]
 
 
@@ -498,9 +498,9 @@ def test_readings_of_several_messages() -> None:
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0, 8.0])
 def test_all_messages_together_cost_the_registered_budget(epsilon: float, queries: int, release: str) -> None:
     cell = cell_of(release=release, epsilon=epsilon, queries=queries)
-    settings, charge = cell.registration.privacy, spent(cell)
-    basis = Basis(settings.basis, 3, settings.basis_bits)
-    squared = sensitivity_squared(basis, settings.encoding, settings.adjacency) * settings.mass_grid**2
+    settings, charge, registration = cell.registration.privacy, spent(cell), cell.registration
+    basis = Basis(registration.encoding.basis, 3, registration.encoding.basis_bits)
+    squared = sensitivity_squared(basis, registration.encoding.kind, settings.adjacency) * settings.mass_grid**2
     assert charge.rho == pytest.approx(squared / (2 * charge.scale**2), rel=1e-12)
     budget = privacy.rho_of(epsilon, settings.delta, settings.conversion)
     assert charge.total_rho == pytest.approx(queries * charge.rho, rel=1e-12)

@@ -98,7 +98,7 @@ def laws(pair: Worlds, scale: float, reach: int) -> tuple[Ints, Floats, Floats]:
 
 def coarse(encoding: str, adjacency: str) -> Registration:
     """Plain bins, where a world is a few integers and can be enumerated."""
-    return changed(small("paper"), privacy={"encoding": encoding, "adjacency": adjacency})
+    return changed(small("paper"), privacy={"adjacency": adjacency}, encoding={"kind": encoding})
 
 
 @pytest.mark.parametrize("encoding", ["paired", "complementary"])
@@ -133,10 +133,11 @@ def test_evidence_is_centred_between_the_worlds() -> None:
 @pytest.mark.parametrize("encoding", ["paired", "complementary"])
 @pytest.mark.parametrize("adjacency", ["zero-out", "replacement"])
 def test_the_worst_change_reaches_the_registered_sensitivity(basis: str, encoding: str, adjacency: str) -> None:
-    fields = {"basis": basis, "encoding": encoding, "adjacency": adjacency, "loss_grid": 4}
-    reg = changed(register_grid(Choices(0.2, 1.0, thresholds=7, grid=True), ["a"]), privacy=fields)
+    base = register_grid(Choices(0.2, 1.0, thresholds=7, grid=True), ["a"])
+    fields = {"adjacency": adjacency, "loss_grid": 4}
+    reg = changed(base, privacy=fields, encoding={"kind": encoding, "basis": basis})
     rule, pair = registered_mechanism(reg), pair_of(reg)
-    squared = sensitivity_squared(rule.basis, reg.privacy.encoding, reg.privacy.adjacency)
+    squared = sensitivity_squared(rule.basis, reg.encoding.kind, reg.privacy.adjacency)
     assert pair.distance**2 == pytest.approx(squared * rule.grid**2, rel=1e-12)
     assert pair.mu**2 / 2 == pytest.approx(rule.rho, rel=1e-12)
 

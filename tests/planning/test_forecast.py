@@ -62,7 +62,7 @@ def noised(reg: Registration, records: Records, seed: int) -> Masses:
     accepted = records.score[:, None] >= values
     bad, good = (np.sum(accepted * each[:, None], axis=0) for each in (records.loss, 1 - records.loss))
     variance = suffix_variance(registered_mechanism(reg))
-    noise = covariance(reg.privacy.encoding, variance)
+    noise = covariance(reg.encoding.kind, variance)
     rng = np.random.default_rng(seed)
     u, s = bad + rng.normal(0, np.sqrt(noise.uu)), good + rng.normal(0, np.sqrt(noise.ss))
     return Masses(u, s, u + s, noise)

@@ -327,7 +327,7 @@ def test_the_line_of_the_bets_is_explained(certified: Path) -> None:
     ("privacy", "noun", "steps"),
     [
         ({}, "record", 256),
-        ({"basis": "bins"}, "record", 1),
+        ({"encoding": {"basis": "bins"}}, "record", 1),
         ({"loss_grid": 10}, "record", 2560),
         ({"unit": "source", "max_answers": 3}, "source", 6 * 256),
         ({"unit": "source", "max_answers": 3, "answer_weight": "answer"}, "answer", 256),
@@ -338,7 +338,9 @@ def test_noise_is_said_in_one_unit_everywhere(privacy: dict[str, Any], noun: str
 
     Mutants killed: a grid or a basis left out of the unit, the file's scale shown as if in records.
     """
-    reg = changed(registration(RECORDS, batch=100), privacy=privacy)
+    encoding = privacy.get("encoding", {})
+    rest = {key: value for key, value in privacy.items() if key != "encoding"}
+    reg = changed(registration(RECORDS, batch=100), privacy=rest, encoding=encoding)
     scale = registered_mechanism(reg).scale
     words = noise_words(reg)
     assert words.startswith(f"noise of scale {scale / steps:.4g} {noun}s")

@@ -78,7 +78,7 @@ def test_noise_is_sub_gaussian_with_its_scale_as_proxy(scale: float) -> None:
 def small_registration() -> Registration:
     """Few thresholds and weak privacy, so that noise is felt and can be averaged quickly."""
     base = registration(thresholds=3, grid=True, epsilon=3.0)
-    return changed(base, privacy={"basis": "suffix", "epsilon": 3.0})
+    return changed(base, privacy={"epsilon": 3.0}, encoding={"basis": "suffix"})
 
 
 def test_released_coordinates_carry_the_registered_scale() -> None:

@@ -43,7 +43,7 @@ def test_suffix_masses_are_the_accepted_ones() -> None:
 @pytest.mark.parametrize("encoding", ["paired", "complementary"])
 @pytest.mark.parametrize("basis", ["bins", "suffix"])
 def test_every_encoding_gives_the_same_masses(encoding: str, basis: str) -> None:
-    reg = changed(REG, privacy={"encoding": encoding, "basis": basis, "loss_grid": 4})
+    reg = changed(REG, privacy={"loss_grid": 4}, encoding={"kind": encoding, "basis": basis})
     rng = np.random.default_rng(5)
     units = single_units(rng.random(50).tolist(), (rng.integers(0, 5, 50) / 4).tolist())
     sums = registered_mechanism(reg).basis.encode(histogram(reg, units))
@@ -108,7 +108,7 @@ def test_the_registered_scale_gives_the_registered_privacy(epsilon: float, prese
 
 def test_preset_scales_are_the_known_ones() -> None:
     """theory (iii) and the paper, at epsilon 4: tau = 1.268 complementary and tight, sigma = 1.98444 paired."""
-    ours = registered_mechanism(changed(registration(grid=True), privacy={"basis": "bins"}))
+    ours = registered_mechanism(changed(registration(grid=True), encoding={"basis": "bins"}))
     papers = registered_mechanism(registration(grid=True, preset="paper"))
     assert ours.scale == pytest.approx(1.267825432, abs=1e-6)
     assert papers.scale == pytest.approx(1.984441147, abs=1e-6)

@@ -249,10 +249,9 @@ def _registration(rng: np.random.Generator, *, source: bool) -> Registration:
         "max_answers": int(rng.integers(1, 7)) if source else 1,
         "answer_weight": one_of("source", "answer"),
         "loss_grid": one_of(1, 4, 10),
-        "encoding": one_of("paired", "complementary"),
-        "basis": one_of("bins", "suffix"),
         "adjacency": one_of("zero-out", "replacement"),
     }
+    fields["encoding"] |= {"kind": one_of("paired", "complementary"), "basis": one_of("bins", "suffix")}
     fields["development"] = one_of(None, {"share": float(rng.uniform(0.1, 0.9)), "seed": int(rng.integers(1 << 60))})
     return Registration.model_validate(fields)
 

@@ -251,7 +251,7 @@ def _finish(
     heldout: Floats | None, surrogate: bool, items: bool, deployed: Sequence[Support] | None = None,
 ) -> Cell:  # fmt: skip
     """Deployment drifts, labels get noisy; facts are of the deployment and of true labels."""
-    encoding = registration.privacy.encoding
+    encoding = registration.encoding.kind
     if deployed is None:
         drift = setting.drift
         deployed = [drifted(site, encoding, 0, drift) for site in sites] if drift else sites

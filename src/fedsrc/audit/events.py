@@ -141,7 +141,7 @@ class Limit:
 
 def _limit(site: Support, setting: Setting, registration: Registration) -> Limit:
     """About `withheld` of the releases have a contrast above it."""
-    r, paired = setting.target_risk, registration.privacy.encoding == "paired"
+    r, paired = setting.target_risk, registration.encoding.kind == "paired"
     per_mass = np.array([-r, 1.0 if paired else 1.0 - r]) / registration.privacy.mass_grid
     weights = np.repeat(per_mass[:, None], site.masses.shape[-1], axis=1)
     weights[:, 0] = 0.0

@@ -191,7 +191,7 @@ def _sites(cell: Cell, events: Events) -> Sites | None:
         return None
     first, second = np.moveaxis(events.by_site / cell.registration.privacy.mass_grid, -2, 0)
     first, second = (np.cumsum(each[..., :0:-1], axis=-1)[..., ::-1] for each in (first, second))
-    accepted = first if cell.registration.privacy.encoding == "paired" else first + second
+    accepted = first if cell.registration.encoding.kind == "paired" else first + second
     return Sites(accepted, second, events.slots.astype(np.float64))
 
 

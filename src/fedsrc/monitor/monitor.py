@@ -116,8 +116,6 @@ def register_monitor(folder: Path, choices: MonitorChoices, *, trusted: tuple[st
         },
         "privacy": {
             **base.privacy.model_dump(),
-            "encoding": "complementary",
-            "basis": "suffix",
             "conversion": "tight",
             "epsilon": base.privacy.epsilon if choices.epsilon is None else choices.epsilon,
         },

@@ -72,4 +72,4 @@ def sampled_rates(registration: Registration, sites: Sequence[Support], weights:
 def _suffixes(registration: Registration, site: Support) -> tuple[Floats, Floats]:
     """What each unit adds to the unsupported and to the accepted mass at every threshold."""
     suffix = np.cumsum(site.masses[:, :, :0:-1], axis=-1)[:, :, ::-1] / registration.privacy.mass_grid
-    return suffix[:, 1], suffix[:, 0] if registration.privacy.encoding == "paired" else suffix.sum(axis=1)
+    return suffix[:, 1], suffix[:, 0] if registration.encoding.kind == "paired" else suffix.sum(axis=1)

@@ -223,6 +223,7 @@ def _build(
         },
         "certificate": _certificate(choices),
         "privacy": _privacy(choices),
+        "encoding": _encoding(choices.preset),
         "sites": [_site(name, choices) for name in names],
         "schedule": {
             "batch": choices.batch,
@@ -247,7 +248,7 @@ def _privacy(choices: Choices) -> dict[str, Any]:
         "loss_grid": choices.loss_grid or 1,
         "max_answers": choices.max_answers or 1,
         "answer_weight": choices.answer_weight,
-        **_release(choices.preset),
+        "conversion": "paper" if choices.preset == "paper" else "tight",
     }
 
 
@@ -259,10 +260,10 @@ def _certificate(choices: Choices) -> dict[str, Any]:
     return {"method": choices.method or "betting", "ladder": rungs, **split}
 
 
-def _release(preset: Preset) -> dict[str, str]:
+def _encoding(preset: Preset) -> dict[str, str]:
     if preset == "paper":
-        return {"encoding": "paired", "basis": "bins", "conversion": "paper"}
-    return {"encoding": "complementary", "basis": "suffix", "conversion": "tight"}
+        return {"kind": "paired", "basis": "bins"}
+    return {"kind": "complementary", "basis": "suffix"}
 
 
 def _site(name: str, choices: Choices) -> dict[str, Any]:

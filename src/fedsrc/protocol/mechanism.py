@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from fedsrc.maths import privacy
 from fedsrc.maths.basis import Basis, sensitivity_squared
-from fedsrc.protocol.registration import Privacy, Registration
+from fedsrc.protocol.registration import Histograms, Privacy, Registration
 
 SCALE_STEP = 1 << 20  # noise scales are rounded up to multiples of 2^-20, exact in every format
 EPSILON_STEP = 1e6  # an epsilon that is found by a search is rounded up to 6 decimals, alike on every machine
@@ -31,13 +31,13 @@ class Mechanism:
 
 
 @lru_cache(maxsize=64)
-def mechanism(settings: Privacy, thresholds: int) -> Mechanism:
+def mechanism(settings: Privacy, encoding: Histograms, thresholds: int) -> Mechanism:
     """The smallest admissible noise scale for the registered privacy, rounded up, and what it costs in zCDP.
 
     Theory: (ii), s >= 2^k g chat tau.
     """
-    basis = Basis(settings.basis, thresholds, settings.basis_bits)
-    squared = sensitivity_squared(basis, settings.encoding, settings.adjacency) * settings.mass_grid**2
+    basis = Basis(encoding.basis, thresholds, encoding.basis_bits)
+    squared = sensitivity_squared(basis, encoding.kind, settings.adjacency) * settings.mass_grid**2
     cap = privacy.rho_of(settings.epsilon, settings.delta, settings.conversion)
     scale = math.ceil(privacy.scale_of_rho(squared, cap) * SCALE_STEP) / SCALE_STEP
     rho = privacy.rho_of_scale(squared, scale)
@@ -46,7 +46,7 @@ def mechanism(settings: Privacy, thresholds: int) -> Mechanism:
 
 def registered_mechanism(registration: Registration) -> Mechanism:
     """The mechanism that a registration fixes. A site derives it itself and never takes the server's word."""
-    return mechanism(registration.privacy, len(registration.thresholds.values))
+    return mechanism(registration.privacy, registration.encoding, len(registration.thresholds.values))
 
 
 def replacement_epsilon(registration: Registration) -> float:
@@ -57,7 +57,7 @@ def replacement_epsilon(registration: Registration) -> float:
     settings, rule = registration.privacy, registered_mechanism(registration)
     if not settings.private:
         return math.inf
-    squared = sensitivity_squared(rule.basis, settings.encoding, "replacement") * settings.mass_grid**2
+    squared = sensitivity_squared(rule.basis, registration.encoding.kind, "replacement") * settings.mass_grid**2
     found = privacy.epsilon_tight(privacy.rho_of_scale(squared, rule.scale), settings.delta)
     return math.ceil(found * EPSILON_STEP) / EPSILON_STEP
 

@@ -147,17 +147,40 @@ class Monitor(Frozen):
         return 0.0
 
 
+class Histograms(Frozen):
+    """What a release holds: two histograms over the thresholds' bins (their kinds), in plain bins or suffix sums."""
+
+    kind: Encoding = "complementary"
+    basis: BasisName = "suffix"
+    basis_bits: int = Field(8, ge=1, le=20)
+
+
+class Own(Frozen):
+    """Every site adds its own noise, and its release is opened by itself."""
+
+    kind: Literal["own"] = "own"
+
+
+class One(Frozen):
+    """One claim: of one score, on all the traffic."""
+
+    kind: Literal["one"] = "one"
+
+
+class There(Frozen):
+    """Every record has its label before the first round."""
+
+    kind: Literal["there"] = "there"
+
+
 class Privacy(Frozen):
-    """Who is protected, by how much, and how the release is encoded. epsilon = inf means no noise."""
+    """Who is protected, and by how much. epsilon = inf means no noise."""
 
     unit: Literal["record", "source"] = "record"
     epsilon: float = Field(gt=0, allow_inf_nan=True)
     delta: Probability = 1e-6
     adjacency: Adjacency = "zero-out"
     conversion: Conversion = "tight"
-    encoding: Encoding = "complementary"
-    basis: BasisName = "suffix"
-    basis_bits: int = Field(8, ge=1, le=20)
     loss_grid: int = Field(1, ge=1, le=1_000_000)
     max_answers: int = Field(1, ge=1, le=20)
     answer_weight: Literal["source", "answer"] = "source"
@@ -169,8 +192,6 @@ class Privacy(Frozen):
             raise ValueError("epsilon is not a number")
         if self.unit == "record" and self.max_answers != 1:
             raise ValueError("max_answers belongs to unit = 'source'; a record is one answer")
-        if self.mass_grid << self.basis_bits > 1 << 28:
-            raise ValueError("loss_grid and max_answers make the masses too fine: lower one of them")
         return self
 
     @property
@@ -233,6 +254,10 @@ class Registration(Frozen):
     thresholds: Thresholds
     certificate: Annotated[Betting | Stitched | Monitor, Field(discriminator="method")]
     privacy: Privacy
+    encoding: Histograms = Histograms()  # this and the next three grow other kinds; what reads them looks at `kind`
+    aggregation: Own = Own()
+    claims: One = One()
+    labelling: There = There()
     sites: Annotated[tuple[Site, ...], Field(strict=False, min_length=1, max_length=100_000)]
     schedule: Schedule = Schedule()
     development: Development | None = None
@@ -247,6 +272,8 @@ class Registration(Frozen):
             raise ValueError("give every site a weight, or none")
         if weights and not math.isclose(math.fsum(weights), 1.0, abs_tol=1e-9):
             raise ValueError(f"site weights must sum to one, and these sum to {math.fsum(weights):g}")
+        if self.privacy.mass_grid << self.encoding.basis_bits > 1 << 28:
+            raise ValueError("loss_grid and max_answers make the masses too fine: lower one of them")
         if self.certificate.spent > self.claim.failure_probability * (1 + 1e-9):
             raise ValueError("the certificate's budgets add up to more than the failure probability")
         if isinstance(self.certificate, Betting):

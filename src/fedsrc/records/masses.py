@@ -47,4 +47,4 @@ def _answers(registration: Registration, units: Units) -> tuple[Ints, Ints, Ints
     shares = np.full(len(units), settings.max_answers) if settings.answer_weight == "answer" else np.maximum(sizes, 1)
     mass = (settings.mass_grid // shares)[owner]
     bad = mass // settings.loss_grid * grid_losses(units.loss, settings.loss_grid)
-    return bins, owner, mass if settings.encoding == "paired" else mass - bad, bad
+    return bins, owner, mass if registration.encoding.kind == "paired" else mass - bad, bad

@@ -108,8 +108,8 @@ def masses(registration: Registration, sums: Ints | Floats, releases: float | Fl
     """Suffix masses and noise from lattice sums (..., 2, p) of that many releases (per sum: (..., 1))."""
     rule = registered_mechanism(registration)
     first, second = np.moveaxis(rule.basis.decode(sums.astype(np.float64)) / rule.grid, -2, 0)
-    paired = registration.privacy.encoding == "paired"
-    noise = covariance(registration.privacy.encoding, suffix_variance(rule) * releases)
+    paired = registration.encoding.kind == "paired"
+    noise = covariance(registration.encoding.kind, suffix_variance(rule) * releases)
     return Masses(second, first - second if paired else first, first if paired else first + second, noise)
 
 
@@ -144,7 +144,7 @@ def plausible_margins(registration: Registration, number: int) -> Margins:
     """
     rule, budget = registered_mechanism(registration), registration.certificate.refusal_budget
     log_term = math.log(3 * rule.basis.m * math.pi**2 * number**2 / (6 * budget))
-    noise = covariance(registration.privacy.encoding, suffix_variance(rule))
+    noise = covariance(registration.encoding.kind, suffix_variance(rule))
     return Margins(*(np.sqrt(2 * v * log_term) + 1e-9 for v in (noise.uu, noise.ss, noise.of(1.0, 1.0))))
 
 

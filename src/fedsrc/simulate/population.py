@@ -44,7 +44,7 @@ def from_cells(registration: Registration, supported: Floats, unsupported: Float
     bins = supported.size
     grid = registration.privacy.mass_grid
     masses = np.zeros((2 * bins, 2, bins), dtype=np.int64)
-    paired = registration.privacy.encoding == "paired"
+    paired = registration.encoding.kind == "paired"
     masses[np.arange(bins), 0, np.arange(bins)] = grid
     masses[bins + np.arange(bins), 1, np.arange(bins)] = grid
     if paired:
@@ -58,7 +58,7 @@ def truth(registration: Registration, sites: Sequence[Support], weights: Sequenc
     parts = [w * np.tensordot(site.law, site.masses, 1) for w, site in zip(weights, sites, strict=True)]
     first, second = np.sum(parts, axis=0) / registration.privacy.mass_grid
     suffix = np.cumsum([first[:0:-1], second[:0:-1]], axis=1)[:, ::-1]
-    accepted = suffix[0] if registration.privacy.encoding == "paired" else suffix.sum(axis=0)
+    accepted = suffix[0] if registration.encoding.kind == "paired" else suffix.sum(axis=0)
     risk = np.divide(suffix[1], accepted, out=np.zeros_like(accepted), where=accepted > 0)
     return Truth(accepted, risk)
 
@@ -74,7 +74,7 @@ def information_limit(registration: Registration, sites: Sequence[Support], weig
     exact = truth(registration, sites, weights)
     law = np.concatenate([w * site.law for w, site in zip(weights, sites, strict=True)])
     suffix = np.cumsum(np.concatenate([site.masses for site in sites])[:, :, :0:-1], axis=-1)[:, :, ::-1] / grid
-    accepted = suffix[:, 0] if registration.privacy.encoding == "paired" else suffix.sum(axis=1)
+    accepted = suffix[:, 0] if registration.encoding.kind == "paired" else suffix.sum(axis=1)
     contrast = suffix[:, 1] - claim.target_risk * accepted
     able = (exact.risk < claim.target_risk) & (exact.acceptance > claim.min_acceptance)
     growth = max((k_inf(contrast[:, j], claim.target_risk, law) for j in np.flatnonzero(able)), default=0.0)
