@@ -112,6 +112,6 @@ def test_preset_scales_are_the_known_ones() -> None:
     papers = registered_mechanism(registration(grid=True, preset="paper"))
     assert ours.scale == pytest.approx(1.267825432, abs=1e-6)
     assert papers.scale == pytest.approx(1.984441147, abs=1e-6)
-    replacement = {"adjacency": "replacement", "basis": "bins"}
-    replaced = registered_mechanism(changed(registration(grid=True), privacy=replacement))
+    other = {"adjacency": "replacement"}
+    replaced = registered_mechanism(changed(registration(grid=True), privacy=other, encoding={"basis": "bins"}))
     assert replaced.scale == pytest.approx(math.sqrt(2) * 1.267825432, abs=1e-6)
