@@ -88,6 +88,6 @@ def _same(a: Any, b: Any) -> bool:
         return len(a) == len(b) and all(map(_same, a, b))
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(_same(a[name], b[name]) for name in a)
-    if isinstance(a, float) and isinstance(b, float):
+    if isinstance(a, int | float) and isinstance(b, float) and not isinstance(a, bool):  # 1.0 is written as 1
         return math.isclose(a, b, rel_tol=1e-8, abs_tol=2e-9)
     return canonical_bytes(a) == canonical_bytes(b)

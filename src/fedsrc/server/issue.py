@@ -37,6 +37,7 @@ def issue(registration: Registration, replay: Replay, chain: Chain) -> Body:
         "statement": statement(registration, replay, bounds),
         "target_risk": registration.claim.target_risk,
         "failure_probability": registration.claim.failure_probability,
+        "tries": replay.tries,
         "claim": registration.claim.model_dump(),
         **_selected(registration, bounds, choice if replay.ended else None),
         **_account(registration, replay, chain),
@@ -79,8 +80,23 @@ def statement(registration: Registration, replay: Replay, bounds: Bounds | None)
         return f"No threshold {verb} shown to keep unsupported answers at or below {_percent(claim.target_risk)}."
     threshold = registration.thresholds.values[choice]
     accepted = _percent(bounds.acceptance_lower[choice], down=True)
-    fails = f"this statement fails with probability at most {_percent(claim.failure_probability)}."
-    return f"{claimed(registration, f'score >= {threshold!r}', accepted)}; {fails}"
+    fails = f"this statement fails with probability at most {_percent(claim.failure_probability)}"
+    said = claimed(registration, f"score >= {threshold!r}", accepted)
+    return f"{said}; {fails}{_tries_words(registration, replay)}."
+
+
+def _tries_words(registration: Registration, replay: Replay) -> str:
+    """Who tries again until it is certified fails as often as all tries together.
+
+    Theory: (iv), Chain.
+    """
+    if replay.tries == 1:
+        return ""
+    together = min(1.0, replay.tries * registration.claim.failure_probability)
+    return (
+        f" by itself; it is registration {replay.tries} on the same records, and that one of {replay.tries} such"
+        f" statements fails has probability at most {_percent(together)}"
+    )
 
 
 def claimed(registration: Registration, gate: str, accepted: str) -> str:
@@ -229,6 +245,7 @@ def _assumptions(registration: Registration, replay: Replay) -> list[Body]:
         {"what": "requests were written down before their answers came", "how": "declared"},
         _origin_note(registration),
         {"what": f"every {unit} was released once", "how": "declared"},
+        *_tries_note(registration, replay),
         {"what": f"{unit}s at a site are independent draws of its {traffic}, used {order}", "how": "not checkable"},
         *_sharing_note(registration),
         {"what": f"{mixture}, {drift}", "how": "declared"},
@@ -240,6 +257,14 @@ def _assumptions(registration: Registration, replay: Replay) -> list[Body]:
         *_development_note(registration),
         *_grid_note(registration),
     ]
+
+
+def _tries_note(registration: Registration, replay: Replay) -> list[Body]:
+    """How many registrations have had units of the same records: the failure probabilities of certificates add up."""
+    if replay.tries == 1 or isinstance(registration.certificate, Monitor):
+        return []
+    what = f"this is registration {replay.tries} on the same records: failure probabilities of all tries add up"
+    return [{"what": what, "how": "declared"}]
 
 
 def _sharing_note(registration: Registration) -> list[Body]:

@@ -40,7 +40,7 @@ class SiteChain:
     """A site's releases under one registration, each naming the one before it: a release that the transcript lacks must
     be one that it records as absent or refused.
 
-    Theory: (viii), Chain.
+    Theory: (iv), Chain.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Replay:
         self.used = [0] * len(registration.sites)  # slots asked for
         self.announced: set[str] = set(self.index) if self.charging else set()
         self.chains = [SiteChain() for _ in registration.sites]
-        self.tries = 1  # registrations that have had units of the same records, by the sites' signed word
+        self.tries = 1  # registrations that have had units of the same records, this one too, by the sites' own word
         self.orders: set[str] = set()
         self.rounds = 0
         self.number = 0
@@ -201,11 +201,11 @@ class Replay:
         self.opened = True
 
     def _announce(self, entry: Announced) -> None:
+        if self.charging:
+            raise _broken("with dropout charged, what a site has is registered and not announced")
         again = self.watch is not None  # to a monitor a site says anew what it has, whenever that changes
         if entry.site not in self.index or (entry.site in self.announced and not again) or self.in_round:
             raise _broken(f"site {entry.site!r} cannot announce units here")
-        if self.charging:
-            raise _broken("with dropout charged, what a site has is registered and not announced")
         if not self._own_word(entry):
             raise _broken(f"what site {entry.site!r} has is not said by the site itself")
         capacity = self.registration.site(entry.site).capacity
@@ -215,11 +215,11 @@ class Replay:
         self.announced.add(entry.site)
 
     def _own_word(self, entry: Announced) -> bool:
-        """Whether a site's units are its own signed word, its registered capacity, or none; one without a key has no
-        word of its own."""
+        """Whether a site's units are its own signed word, or its registered capacity; one without a key has no word of
+        its own, and a monitor may go on without a site."""
         site, hello = self.registration.site(entry.site), entry.hello
         if hello is None:
-            return site.key is None or entry.units in (0, site.capacity)
+            return site.key is None or entry.units == site.capacity or (self.watch is not None and entry.units == 0)
         said = (hello.registration, hello.site, hello.units) == (self.registration.digest, entry.site, entry.units)
         return said and site.key is not None and hello.signed_by(site.key)
 

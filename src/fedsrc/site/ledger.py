@@ -79,9 +79,8 @@ ACCOUNTS = """
 SELECT number, site, content, cut, units, seed, COALESCE(SUM(slots), 0), COUNT(request), COALESCE(MAX(rho), 0), asserted
 FROM intake LEFT JOIN spend ON spend.intake = intake.number WHERE site = ? GROUP BY number ORDER BY number
 """
-CHAIN = """
-SELECT release FROM spend JOIN intake ON intake = number WHERE site = ? AND registration = ? ORDER BY spend.rowid
-"""
+MADE = "FROM spend JOIN intake ON intake = number WHERE site = ? AND registration = ?"
+LAST = f"SELECT release {MADE} ORDER BY spend.rowid DESC LIMIT 1"
 OTHERS = """
 SELECT COUNT(DISTINCT registration) FROM spend JOIN intake ON intake = number WHERE content = ? AND registration != ?
 """
@@ -455,9 +454,10 @@ class Ledger:
 
     def _link(self, sql: sqlite3.Connection, intake: Intake, registration: str) -> Link:
         """The next link of the site's chain; and how many registrations have had units of this table."""
-        chain = sql.execute(CHAIN, (intake.site, registration)).fetchall()
+        made = sql.execute(f"SELECT COUNT(*) {MADE}", (intake.site, registration)).fetchone()[0]
+        last = sql.execute(LAST, (intake.site, registration)).fetchone()
         others = sql.execute(OTHERS, (intake.content, registration)).fetchone()[0]
-        return Link(len(chain) + 1, digest_bytes(chain[-1][0]) if chain else START, int(others) + 1)
+        return Link(int(made) + 1, START if last is None else digest_bytes(last[0]), int(others) + 1)
 
     def _stored(self, sql: sqlite3.Connection, request: Request) -> bytes | None:
         row = sql.execute("SELECT release FROM spend WHERE request = ?", (request.digest,)).fetchone()
