@@ -24,7 +24,7 @@ from fedsrc.maths.basis import Basis, sensitivity_squared
 from fedsrc.maths.privacy import epsilon_tight, rho_tight
 from fedsrc.planning.forecast import Forecast
 from fedsrc.protocol.mechanism import registered_mechanism, replacement_epsilon
-from fedsrc.protocol.messages import Request
+from fedsrc.protocol.messages import Link, Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Announced, Arrived, Asked, Chain, Closed, Ended, Opened
 from fedsrc.report import card, rows
@@ -57,13 +57,16 @@ def played(reg: Registration, rounds: list[list[int]]) -> Replay:
     replay.step(Opened(registration=reg.digest))
     for site in reg.sites:
         replay.step(Announced(site=site.name, units=1000))
+    links = {site.name: Link() for site in reg.sites}
     for number, bad in enumerate(rounds, start=1):
         asked: list[Request] = replay.plan()
         for request in asked:
             replay.step(Asked(request=request))
         for request, n in zip(asked, bad, strict=True):
             units = single_units([0.9] * request.slots, [1.0] * n + [0.0] * (request.slots - n))
-            replay.step(Arrived(release=release_of(reg, request, units)))
+            release = release_of(reg, request, units, links[request.site])
+            links[request.site] = Link(release.place + 1, release.digest)
+            replay.step(Arrived(release=release))
         replay.step(Closed(round=number))
     reason = replay.why_over()
     if reason is not None:

@@ -318,7 +318,7 @@ def test_paper_preset(fedsrc: Any, tmp_path: Path) -> None:
     assert done.code in (0, 1), done.err
     text = (tmp_path / "run" / "registration.toml").read_text()
     assert 'method = "contrast"' in text
-    assert 'encoding = "paired"' in text
+    assert 'kind = "paired"' in text
     assert 'conversion = "paper"' in text
     assert fedsrc("verify", "run").code == done.code
 
