@@ -27,6 +27,7 @@ from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import certify_table
 from fedsrc.planning.register import Choices, register, register_grid
+from fedsrc.protocol.certificate import Body
 from fedsrc.protocol.handshake import Hello
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Release, Request, parse_release
@@ -258,7 +259,7 @@ def test_tries_on_the_same_records_are_counted_and_add_up(tmp_path: Path) -> Non
 
     Mutants killed: tries counted per request, over tables that have nothing in common, or left out of the statement.
     """
-    key, found = Key.generate(), []
+    key, found = Key.generate(), list[Body]()
     for records, target in ((ONE, 0.02), (ONE, 0.2), (OTHER, 0.2)):
         choices = Choices(target, 4.0, batch=300, rounds=2)
         reg = register(choices, records, Development(share=0.2, seed=7))
