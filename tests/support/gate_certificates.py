@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import shutil
 import sys
 import tempfile
 import warnings
@@ -14,10 +16,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from fedsrc.cli.main import main
+from fedsrc.common.canonical import digest_bytes
 from fedsrc.common.clock import TIME
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.federation.local import certify_table
 from fedsrc.protocol.certificate import certificate_text, signed
+from fedsrc.protocol.names import CERTIFICATE
+from fedsrc.protocol.notices import revoke
 from tests.support.helpers import registration, table
 
 KEY = Key.generate()
@@ -26,15 +31,20 @@ CLAIM = {"score": "lift", "loss": "unsupported", "population": "questions of 202
 
 
 @lru_cache
-def original() -> str:
-    """The text of a certificate that a run on 2,000 records ended in."""
+def original_run() -> Path:
+    """The folder of a run on 2,000 records, to be copied; it is removed when the process ends."""
     records = table(2000, sites=("north", "south"))
     registered = registration(records, batch=50, weights={"north": 0.5, "south": 0.5}, claim=CLAIM)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        body = certify_table(registered, records, folder / "run", folder / "ledger", KEY)
-    assert body["status"] == "CERTIFIED"
-    return certificate_text(body)
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    assert certify_table(registered, records, folder / "run", folder / "ledger", KEY)["status"] == "CERTIFIED"
+    return folder / "run"
+
+
+@lru_cache
+def original() -> str:
+    """The text of the certificate that it ended in."""
+    return (original_run() / CERTIFICATE).read_text(encoding="utf-8")
 
 
 def body() -> dict[str, Any]:
@@ -56,6 +66,11 @@ def renewed(seconds: int, **fields: Any) -> str:
     return certificate(
         calibrated=datetime.fromtimestamp(calibrated).strftime(TIME), expires=moment.isoformat(), **fields
     )
+
+
+def notice_of(text: str, reason: str, *, key: Key = KEY, superseded_by: str | None = None) -> bytes:
+    """The notice that revokes a certificate, as its file holds it."""
+    return revoke(digest_bytes(text.encode()), reason, key, superseded_by=superseded_by).to_bytes()
 
 
 class Done(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from fedsrc.cli.options import FORMAT, Command, named, options
+from fedsrc.cli.options import FORMAT, LIFE, Command, named, options
 from fedsrc.cli.output import emit
 from fedsrc.cli.streams import say
 from fedsrc.errors import FedsrcError, MissingExtraError
@@ -30,6 +30,7 @@ CERTIFICATE: list[Callable[[Command], Command]] = [
         type=click.Path(path_type=Path),
         help="Where a halt is kept.  [default: CERTIFICATE's file + .halt]",
     ),
+    *LIFE,
 ]
 
 
@@ -90,9 +91,9 @@ def serve_command(
     say("Stopped.")
 
 
-def gate_of(certificate: Path, trust: tuple[str, ...], claim: tuple[str, ...], halt_file: Path | None) -> Gate:
+def gate_of(certificate: Path, trust: tuple[str, ...], claim: tuple[str, ...], **files: Any) -> Gate:
     """The gate that the options speak of."""
-    return Gate(certificate, trusted=trust, claim=claim_of(claim), halt_file=halt_file)
+    return Gate(certificate, trusted=trust, claim=claim_of(claim), **files)
 
 
 def claim_of(pairs: Sequence[str]) -> dict[str, object]:

@@ -34,6 +34,7 @@ COMMANDS = {  # the first sentence of each one's help: `fedsrc --help` loads no 
     "register": "Fix everything before calibration: thresholds from labelled development RECORDS, and your choices.",
     "release": "At a site: answer a request file with a release file.",
     "request": "Start a run by files: write the first requests, to be carried to the sites.",
+    "revoke": "Revoke CERTIFICATE, a run folder or a certificate file: write a signed notice beside it.",
     "score": "Score ANSWERS (JSON lines or Parquet: evidence, response; question, loss, source, site)"
     " into a records table.",
     "server": "Run REGISTRATION live: start a SuperLink, ask the sites that connect, and certify.",

@@ -226,5 +226,20 @@ def server_key(path: Path | None) -> Path:
     return path or Path(click.get_app_dir("fedsrc")) / "server.key"
 
 
+SUCCESSION = click.option(
+    "--succession",
+    "successions",
+    type=FilePath,
+    multiple=True,
+    help="Statement of a key's succession; repeatable.",
+)
+LIFE = [
+    SUCCESSION,
+    click.option(
+        "--revocations",
+        type=click.Path(path_type=Path),
+        help="Where notices lie besides CERTIFICATE's file + .revoked: a file, or a folder of them.",
+    ),
+]
 CA = click.option("--ca", type=FilePath, help="Certificate of the authority that both ends trust: connections use TLS.")
 INSECURE = click.option("--insecure", is_flag=True, help="Talk to another machine without encryption.")

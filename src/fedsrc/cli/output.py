@@ -19,10 +19,12 @@ from fedsrc.common.canonical import canonical_bytes
 from fedsrc.monitor.monitor import MonitorState, state_of, words
 from fedsrc.planning.forecast import Forecast, after_abstention
 from fedsrc.protocol.certificate import Body
-from fedsrc.protocol.names import REGISTRATION
+from fedsrc.protocol.names import CERTIFICATE, REGISTRATION
+from fedsrc.protocol.notices import Revocation
 from fedsrc.report.card import card_text
 from fedsrc.server.folder import read_registration, read_run
 from fedsrc.server.state import Replay
+from fedsrc.server.verify import revocation_of
 
 SUMMARY = (
     "status",
@@ -39,18 +41,29 @@ SUMMARY = (
 )
 
 
-def finish(body: Body, folder: Path, output: str, *, development: Sequence[object] | None = None) -> NoReturn:
-    """Print the result and leave with its exit status. `development`: where a forecast finds development records."""
+def finish(
+    body: Body,
+    folder: Path,
+    output: str,
+    *,
+    development: Sequence[object] | None = None,
+    revoked: Revocation | None = None,
+) -> NoReturn:
+    """Print the result and leave with its exit status. `development`: where a forecast finds development records;
+    `revoked`: a notice that was found, where it does not lie beside the certificate."""
     if body.get("kind") == "monitor":
         show_monitor(state_of(body), output)
+    if revoked is None and (folder / CERTIFICATE).exists():
+        revoked = revocation_of(folder)
     outlook = after(folder) if body["status"] == "ABSTAIN" else None
     if output == "json":
         result = {name: body[name] for name in SUMMARY}
         result |= {"epsilon": body["privacy"]["epsilon"], "delta": body["privacy"]["delta"]}
+        result |= {"status": "REVOKED", "revoked": revoked.model_dump()} if revoked else {}
         emit(result | ({"forecast": asdict(outlook)} if outlook else {}))
     else:
-        click.echo(_card(body, folder, _notes(outlook, folder, development or ["DEVELOPMENT.csv"])))
-    sys.exit(0 if body["status"] == "CERTIFIED" else 1)
+        click.echo(_card(body, folder, _notes(outlook, folder, development or ["DEVELOPMENT.csv"]), revoked))
+    sys.exit(0 if body["status"] == "CERTIFIED" and revoked is None else 1)
 
 
 def _notes(outlook: Forecast | None, folder: Path, development: Sequence[object]) -> tuple[str, ...]:
@@ -62,8 +75,9 @@ def _notes(outlook: Forecast | None, folder: Path, development: Sequence[object]
     return (told, f"Development records carry no noise, and may tell more: {ask}") if outlook.too_few else (told,)
 
 
-def _card(body: Body, folder: Path, notes: tuple[str, ...]) -> str:
-    return card_text(body, registration=read_registration(folder), verify=f"fedsrc verify {folder}", notes=notes)
+def _card(body: Body, folder: Path, notes: tuple[str, ...], revoked: Revocation | None) -> str:
+    registered, verify = read_registration(folder), f"fedsrc verify {folder}"
+    return card_text(body, registration=registered, verify=verify, notes=notes, revoked=revoked)
 
 
 def show_monitor(found: MonitorState, output: str) -> NoReturn:

@@ -23,4 +23,4 @@ def status_command(folder: Path, output: str) -> None:
         emit(asdict(state))
     else:
         click.echo("\n".join(words(state)))
-    sys.exit(0 if state.status == "CERTIFIED" else 1)
+    sys.exit(0 if state.status == "CERTIFIED" and not state.notice else 1)

@@ -7,11 +7,12 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 import fedsrc
-from fedsrc.cli.options import FilePath, FolderPath
+from fedsrc.cli.options import LIFE, FilePath, FolderPath, options
 from fedsrc.cli.streams import say
 from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError, MissingExtraError
@@ -31,6 +32,7 @@ KINDS = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json", ".
 )
 @click.option("--format", "kind", type=click.Choice(["text", "html", "markdown", "json"]), help="[default: text]")
 @click.option("--trust", multiple=True, help="Public key that must have signed; repeatable.")
+@options(LIFE)
 @click.option("--monitor", type=FolderPath, help="Folder of the certificate's monitor; its state is shown.")
 @click.option("--live", is_flag=True, help="Serve the page while the run is on; it keeps itself fresh.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address of the live page.")
@@ -44,16 +46,17 @@ def view_command(
     live: bool,
     host: str,
     port: int,
+    **life: Any,
 ) -> None:
     """The card of a run: what it says, on what evidence, and what it does not say. Changes nothing in the run."""
     if live:
-        if target is not None or kind is not None or trust:
-            raise FedsrcError("--live serves a page; leave -o, --format and --trust out")
+        if target is not None or kind is not None or trust or any(life.values()):
+            raise FedsrcError("--live serves a page; leave -o, --format, --trust and the like out")
         serve(folder, host, port, monitor)
         return
     chosen = kind or _kind(target)
     state = None if monitor is None else watched_by(monitor, folder, trusted=trust)
-    found = view_run(folder, trusted=trust, monitor=state, version=fedsrc.__version__)
+    found = view_run(folder, trusted=trust, monitor=state, version=fedsrc.__version__, **life)
     if chosen == "html" and not charts.can_draw():
         missing = MissingExtraError("matplotlib", "plots")
         say(f"{missing.what}, so tables are shown in place of charts; hint: {missing.hint}")

@@ -31,12 +31,16 @@ def sign(key: Key, data: bytes) -> str:
 
 
 def signed_by(public: str, signature: str, data: bytes) -> bool:
-    """Whether `signature` over `data` was made by the key whose public part is `public`."""
+    """Whether `signature` over `data` was made by the key whose public part is `public`.
+
+    Each has one spelling: were capitals let through, a signed file could be written anew under another digest.
+    """
     try:
-        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(bytes.fromhex(signature), data)
+        key, seal = bytes.fromhex(public), bytes.fromhex(signature)
+        Ed25519PublicKey.from_public_bytes(key).verify(seal, data)
     except (InvalidSignature, ValueError):
         return False
-    return True
+    return (key.hex(), seal.hex()) == (public, signature)
 
 
 def load_or_make(path: Path) -> Key:

@@ -31,6 +31,7 @@ from fedsrc.gate.trust import (
 )
 from fedsrc.protocol.certificate import MAX_BYTES
 from fedsrc.protocol.names import CERTIFICATE
+from fedsrc.protocol.notices import Notices
 
 T = TypeVar("T")
 Reason = Literal[
@@ -63,7 +64,8 @@ class Status(NamedTuple):
     """Where a gate stands.
 
     `problem` says why the file that lies there now was not taken, `halt_problem` why the halt's file could not be
-    read (then nothing is accepted) or written (then a restart would forget the halt).
+    read (then nothing is accepted) or written (then a restart would forget the halt), or what is wrong with a notice
+    (then nothing is accepted either). `revoked` says when and why the issuer revoked the certificate in force.
     """
 
     accepting: bool
@@ -79,6 +81,7 @@ class Status(NamedTuple):
     refused: int
     problem: str | None
     halt_problem: str | None
+    revoked: str | None
 
 
 class Gate:
@@ -88,7 +91,9 @@ class Gate:
     names what it must speak of (score, loss, population, target_risk, failure_probability, unit, registration): every
     field given must be equal, now and in every renewal. Any other certificate is refused with a FedsrcError, and so is
     one that has expired or certifies nothing. A certificate that was halted makes a gate that accepts nothing;
-    `halt_file` is where a halt is kept, beside the certificate unless you say otherwise.
+    `halt_file` is where a halt is kept, beside the certificate unless you say otherwise. One that its issuer revoked is
+    refused; notices are looked for beside it and in `revocations`, a file or a folder. `successions` are files by which
+    a trusted key names the one that takes its place.
     """
 
     def __init__(
@@ -98,11 +103,13 @@ class Gate:
         trusted: Iterable[str],
         claim: Mapping[str, object] | None = None,
         halt_file: Path | str | None = None,
+        successions: Iterable[Path | str] = (),
+        revocations: Path | str | None = None,
         renew_days: float = 30.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.path, self.renew_days = Path(certificate), renew_days
-        self._keys, self._claim, self._clock = trusted_keys(trusted), expected_claim(claim or {}), clock
+        self._keys, self._claim, self._clock = trusted_keys(trusted, successions), expected_claim(claim or {}), clock
         self._file = self.path / CERTIFICATE if self.path.is_dir() else self.path
         self.halt_file = beside(self._file) if halt_file is None else Path(halt_file)
         self._files = threading.Lock()  # one thread at a time reads and writes files
@@ -111,7 +118,8 @@ class Gate:
         self._watcher: threading.Thread | None = None
         self._renewals = self._refused = 0
         self._problem: str | None = None
-        self._halts = Halts(self.halt_file)
+        elsewhere = None if revocations is None else Path(revocations)
+        self._halts = Halts(self.halt_file, Notices(self._file, elsewhere, self._keys))
         self._held = _hold(self._read(None), halted=False)
         self._heed()
 
@@ -201,6 +209,7 @@ class Gate:
             certificate.threshold, certificate.registration, certificate.calibrated, certificate.expires,
             certificate.ends - now, certificate.ends - now < self.renew_days * DAY,
             self._renewals, self._refused, self._problem, self._halts.problem,
+            self._halts.revoked_words(certificate),
         )  # fmt: skip
 
     @property
@@ -228,17 +237,22 @@ class Gate:
             if self._halts.known_to_cover(found):
                 raise FedsrcError(NOT_LATER, where=where, hint="certify on fresh units: docs/gate.md")
         check_time(found, self._clock(), where)
+        revoked = self._halts.revocation(found)
+        if revoked is not None:
+            raise FedsrcError(revoked.words(), where=where, hint="renew it on fresh units: docs/gate.md")
         return found
 
     def _heed(self) -> None:
-        """Take up the halt on disk, and see to it that the halt in memory is there too."""
-        found = self._halts.look()
+        """Take up the halt and the notices on disk, and see to it that the halt in memory is there too."""
+        found, known = self._halts.look(self._held.certificate), self._halts.revoked
         with self._lock:
             before = self._held
-            self._halts.learn(found)
+            self._halts.learn(found, before.certificate)
             now = self._held = before._replace(halted=self._halts.cover(before.certificate))
+        if self._halts.revoked is not None and self._halts.revoked != known:
+            log.warning("%s", self._halts.revoked.words())
         if before.halted and not now.halted:
-            log.warning("the halt's file can be read again, and does not halt the certificate in force")
+            log.warning("files can be read again, and do not halt the certificate in force")
         elif not before.halted and self._halts.known_to_cover(now.certificate):
             log.warning(SAY_HALTED)
         self._halts.keep(found, now.certificate)

@@ -1,14 +1,16 @@
 """A halt that outlives the process: a small file beside the certificate, heeded by every gate on that certificate.
 
-No file means no halt. A file that cannot be read, or is not as it was written, counts as a halt of everything.
+No file means no halt. A file that cannot be read, or is not as it was written, counts as a halt of everything. A
+certificate that its issuer revokes is halted the same way, so that a notice which is taken away again ends nothing.
 """
 
 from __future__ import annotations
 
 import logging
 import stat
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
@@ -18,7 +20,9 @@ from fedsrc.common.durable import read_bytes, write_whole
 from fedsrc.common.values import Frozen, Hex
 from fedsrc.errors import FedsrcError
 from fedsrc.gate.trust import Trusted
+from fedsrc.protocol.notices import Notices, Revocation
 
+T = TypeVar("T")
 SUFFIX = ".halt"
 MAX_BYTES = 10_000
 NOT_LATER = "the certificate rests on no later calibration than the halted one"
@@ -86,21 +90,30 @@ def write_halt(path: Path, halt: Halt) -> None:
 
 
 class Unreadable(NamedTuple):
-    """Why the halt's file cannot be read."""
+    """Why a halt's file, or a notice, cannot be read."""
 
     why: str
 
 
-class Halts:
-    """What one gate knows of halts. `learn` and `add` touch memory alone, `look` and `keep` the file."""
+class Found(NamedTuple):
+    """What lay in the files: the halt's, and those of notices."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._unread, self._unwritten = path, "", ""
+    halt: Halt | Unreadable | None
+    notice: Revocation | Unreadable | None
+
+
+class Halts:
+    """What one gate knows of halts. `learn` and `add` touch memory alone, `look` and `keep` the files."""
+
+    def __init__(self, path: Path, notices: Notices) -> None:
+        self._path, self._notices, self._unread, self._unwritten = path, notices, "", ""
+        self._said: dict[str, str] = {}  # of what cannot be read, why
         self._latest: Halt | None = None
+        self.revoked: Revocation | None = None  # of the certificate last looked at
 
     @property
     def problem(self) -> str | None:
-        """Why the file could not be read or written when it was last tried."""
+        """Why a file could not be read or written when it was last tried."""
         return self._unread or self._unwritten or None
 
     def cover(self, certificate: Trusted) -> bool:
@@ -111,29 +124,48 @@ class Halts:
         """Whether a halt that was read, or made here, covers a certificate."""
         return self._latest is not None and self._latest.covers(certificate)
 
+    def revoked_words(self, certificate: Trusted) -> str | None:
+        """When and why a certificate was revoked, if a notice of that was there at the last look."""
+        notice = self.revoked
+        return notice.words() if notice is not None and notice.certificate == certificate.digest else None
+
     def add(self, certificate: Trusted) -> None:
         """Halt a certificate, in memory."""
         self._latest = later(self._latest, halt_of(certificate))
 
-    def learn(self, found: Halt | Unreadable | None) -> None:
-        """Take up what was found in the file."""
-        self._unread = found.why if isinstance(found, Unreadable) else ""
-        self._latest = later(self._latest, None if isinstance(found, Unreadable) else found)
+    def learn(self, found: Found, certificate: Trusted) -> None:
+        """Take up what was found in the files; a certificate that is revoked is halted."""
+        self._unread = next((each.why for each in found if isinstance(each, Unreadable)), "")
+        self._latest = later(self._latest, None if isinstance(found.halt, Unreadable) else found.halt)
+        self.revoked = None if isinstance(found.notice, Unreadable) else found.notice
+        if self.revoked is not None:
+            self.add(certificate)
 
-    def look(self) -> Halt | Unreadable | None:
-        """What lies in the file."""
+    def look(self, certificate: Trusted) -> Found:
+        """What lies in the files."""
+        halt = self._try(lambda: read_halt(self._path), "the halt's file cannot be read")
+        return Found(halt, self._try(lambda: self.revocation(certificate), "a notice is not as it should be"))
+
+    def _try(self, read: Callable[[], T], problem: str) -> T | Unreadable:
         try:
-            return read_halt(self._path)
+            found = read()
         except FedsrcError as error:
-            if error.what != self._unread:
-                log.error("nothing is accepted while the halt's file cannot be read: %s", error)
+            if error.what != self._said.get(problem):
+                log.error("nothing is accepted while %s: %s", problem, error)
+            self._said[problem] = error.what
             return Unreadable(error.what)
+        self._said.pop(problem, None)
+        return found
 
-    def keep(self, found: Halt | Unreadable | None, certificate: Trusted) -> None:
+    def revocation(self, certificate: Trusted) -> Revocation | None:
+        """The notice that revokes a certificate. Anything else where one should be is an error."""
+        return self._notices.revoking(certificate.digest, certificate.key)
+
+    def keep(self, found: Found, certificate: Trusted) -> None:
         """Write the halt of the certificate in force, unless that is what was found, or nobody knows what is there."""
-        halt = self._latest if self.known_to_cover(certificate) and not isinstance(found, Unreadable) else None
+        halt = self._latest if self.known_to_cover(certificate) and not isinstance(found.halt, Unreadable) else None
         try:
-            if halt is not None and halt != found:
+            if halt is not None and halt != found.halt:
                 write_halt(self._path, halt)
             self._unwritten = ""
         except FedsrcError as error:

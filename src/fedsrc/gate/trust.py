@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
@@ -15,6 +16,7 @@ from fedsrc.common.values import Hex, describe
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.certificate import check_certificate, parse_certificate
 from fedsrc.protocol.registration import Claim
+from fedsrc.protocol.succession import Keys, keys_of
 
 SKEW = 86_400.0  # seconds: a release may be dated a day ahead of the server's clock
 CLAIM = ("score", "loss", "population", "target_risk", "failure_probability", "unit", "registration")
@@ -27,6 +29,7 @@ class Trusted:
 
     text: str
     digest: str
+    key: str
     threshold: float
     begins: float
     ends: float
@@ -37,15 +40,16 @@ class Trusted:
     about: Mapping[str, object]
 
 
-def trusted_keys(keys: Iterable[str]) -> frozenset[str]:
-    """The public keys to trust, at least one."""
+def trusted_keys(keys: Iterable[str], successions: Iterable[Path | str] = ()) -> Keys:
+    """The public keys to trust, at least one, and the statements in files that lead from them to others."""
     given = [keys] if isinstance(keys, str) else list(keys)
     if not given:
         raise FedsrcError("no key is trusted", hint="name the issuer's public key, which you got by another way")
     try:
-        return frozenset(TypeAdapter(Hex).validate_python(key) for key in given)
+        named = [TypeAdapter(Hex).validate_python(key) for key in given]
     except ValidationError as error:
         raise FedsrcError("a trusted key is not 64 hexadecimal digits", hint="`fedsrc keys FILE` shows one") from error
+    return keys_of(named, successions)
 
 
 def expected_claim(claim: Mapping[str, object]) -> dict[str, object]:
@@ -56,12 +60,12 @@ def expected_claim(claim: Mapping[str, object]) -> dict[str, object]:
     return dict(claim)
 
 
-def read_trusted(text: str, keys: frozenset[str], where: str) -> Trusted:
-    """A certificate's text, if it is as fedsrc writes it, signed by one of the keys, and certifies a threshold."""
+def read_trusted(text: str, keys: Keys, where: str) -> Trusted:
+    """A certificate's text, if it is as fedsrc writes it, signed by a trusted key, and certifies a threshold."""
     try:
         found = parse_certificate(text, where)
         said = {name: value for name, value in found.items() if name not in ("key", "signature")}
-        check_certificate(text, said, None, tuple(keys), where=where)
+        check_certificate(text, said, None, keys, where=where)
     except RecursionError as error:
         raise FedsrcError("is not a certificate as fedsrc writes it", where=where) from error
     if found.get("status") != "CERTIFIED":
@@ -73,8 +77,8 @@ def read_trusted(text: str, keys: frozenset[str], where: str) -> Trusted:
         what = describe(error) if isinstance(error, ValidationError) else str(error)
         raise FedsrcError(f"is not a certificate that a gate can use: {what}", where=where) from error
     return Trusted(
-        text, digest_bytes(text.encode()), facts.threshold, begins, ends, facts.calibrated, str(found["expires"]),
-        facts.registration, facts.transcript, _about(facts),
+        text, digest_bytes(text.encode()), found["key"], facts.threshold, begins, ends, facts.calibrated,
+        str(found["expires"]), facts.registration, facts.transcript, _about(facts),
     )  # fmt: skip
 
 

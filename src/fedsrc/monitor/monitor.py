@@ -21,6 +21,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.protocol.certificate import MAX_BYTES, Body, check_certificate, parse_certificate
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Monitor, Registration
+from fedsrc.protocol.succession import keys_of
 from fedsrc.protocol.transcript import Chain, read_entries
 from fedsrc.server.alarm import RECENT
 from fedsrc.server.folder import read_registration
@@ -98,6 +99,8 @@ def register_monitor(folder: Path, choices: MonitorChoices, *, trusted: tuple[st
     found = verify(folder, trusted=trusted)
     if found.body["status"] != "CERTIFIED":
         raise FedsrcError(f"nothing is certified there: status {found.body['status']}", where=str(folder))
+    if found.revoked is not None:
+        raise FedsrcError(found.revoked.words(), where=str(folder))
     if found.expired:
         raise FedsrcError(f"the certificate expired on {found.body['expires']}", where=str(folder))
     base = read_registration(folder)
@@ -156,7 +159,7 @@ def _account(registration: Registration, folder: Path, trusted: tuple[str, ...])
         chain = after
         if chain.head == signed_line:
             expected = issue(registration, replay, chain)
-            check_certificate(text, expected, registration.server_key, trusted, where=str(where))
+            check_certificate(text, expected, registration.server_key, keys_of(trusted), where=str(where))
             follows = True
     if not follows:
         raise FedsrcError(

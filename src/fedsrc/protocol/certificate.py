@@ -15,6 +15,7 @@ from fedsrc.common.canonical import canonical_bytes
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.damage import differs
 from fedsrc.protocol.formats import FIRST_FORMAT, FIRST_HINT, FORMAT
+from fedsrc.protocol.succession import ANYONE, Keys
 
 MAX_BYTES = 50_000_000
 Body = dict[str, Any]
@@ -35,9 +36,7 @@ def certificate_text(body: Body) -> str:
     return json.dumps(plain, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def check_certificate(
-    text: str, expected: Body, server_key: str | None, trusted: tuple[str, ...] = (), *, where: str
-) -> None:
+def check_certificate(text: str, expected: Body, server_key: str | None, keys: Keys = ANYONE, *, where: str) -> None:
     """Refuse a certificate's text unless it says what is expected and is signed by the right key."""
     found = parse_certificate(text, where)
     if certificate_text(found) != text:
@@ -46,7 +45,8 @@ def check_certificate(
     names = sorted(set(body) ^ set(expected)) or [n for n in expected if not _same(body[n], expected[n])]
     if names:
         raise differs(found, expected, names, as_signed=as_signed(found), where=where)
-    _check_signature(found, trusted, server_key, where)
+    _check_signature(found, server_key, where)
+    keys.check(found["key"], str(found.get("calibrated")), where)
 
 
 def parse_certificate(text: str, where: str) -> Body:
@@ -62,7 +62,7 @@ def parse_certificate(text: str, where: str) -> Body:
     return found
 
 
-def _check_signature(found: Body, trusted: tuple[str, ...], registered: str | None, where: str) -> None:
+def _check_signature(found: Body, registered: str | None, where: str) -> None:
     key, signature = found.get("key"), found.get("signature")
     if not isinstance(key, str) or not isinstance(signature, str):
         raise FedsrcError("the certificate is not signed", where=where)
@@ -70,8 +70,6 @@ def _check_signature(found: Body, trusted: tuple[str, ...], registered: str | No
         raise FedsrcError("the signature does not fit the certificate", where=where)
     if registered is not None and key != registered:
         raise FedsrcError(f"the certificate is signed by {key}, not by the registered server", where=where)
-    if trusted and key not in trusted:
-        raise FedsrcError(f"the certificate is signed by {key}, which is not trusted", where=where)
 
 
 def as_signed(found: Body) -> bool:

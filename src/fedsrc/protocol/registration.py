@@ -250,6 +250,7 @@ class Registration(Frozen):
 
     format: Literal[2] = 2
     server_key: Hex | None = None
+    renews: Hex | None = None  # the certificate, by the SHA-256 of its file, whose claim is made anew on fresh units
     claim: Claim
     thresholds: Thresholds
     certificate: Annotated[Betting | Stitched | Monitor, Field(discriminator="method")]
@@ -295,6 +296,8 @@ class Registration(Frozen):
     def _check_monitor(self, method: Monitor) -> None:
         if len(self.thresholds.values) != 1 or self.development is not None:
             raise ValueError("a monitor watches one threshold, the certified one")
+        if self.renews is not None:
+            raise ValueError("a monitor renews no certificate: it names the one that it watches")
         if method.risk < self.claim.target_risk:
             raise ValueError("an alarm below the certified target risk would ring at what was certified")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from fedsrc.common.words import ADJACENCY, count, plain
 from fedsrc.protocol.mechanism import noise_words
+from fedsrc.protocol.notices import Revocation
 from fedsrc.protocol.registration import Registration
 from fedsrc.report.rows import (
     also_rows,
@@ -16,11 +17,13 @@ from fedsrc.report.rows import (
     mixture_words,
     percent_down,
     progress_words,
+    renewal_words,
+    revoked_words,
     statistician_words,
     threshold_rows,
     value_words,
 )
-from fedsrc.report.view import View
+from fedsrc.report.view import View, revoked_sentence
 
 Body = dict[str, Any]
 
@@ -31,18 +34,22 @@ def card_text(
     registration: Registration | None = None,
     verify: str = "fedsrc verify run/",
     notes: tuple[str, ...] = (),
+    revoked: Revocation | None = None,
 ) -> str:
     """The whole card. The registration says how large the noise is in records; `notes` are printed after the status
     (what it would have taken, say)."""
+    notice = None if revoked is None else revoked.model_dump()
+    sentence = body["statement"] if notice is None else revoked_sentence(notice)
+    status = body["status"] if notice is None else "REVOKED"
     in_integers = f"noise of scale {body['privacy']['scale']:g} in the release's integers"
     noise = in_integers if registration is None else noise_words(registration)
     parts = [
-        [body["statement"], "", f"Status: {body['status']}  (target risk {body['target_risk']:g})"],
+        [sentence, "", f"Status: {status}  (target risk {body['target_risk']:g})", *_revoked(notice)],
         *([list(notes)] if notes else []),
         _evidence(body),
         _sites(body),
         _privacy(body, noise),
-        _also(body),
+        _also(body) if notice is None else [],
         ["Assumptions", *(f"  [{each['how']}] {each['what']}" for each in body["assumptions"])],
         ["What this does not say", *(f"  - {line}" for line in body["does_not_say"])],
         _foot(body, verify),
@@ -54,20 +61,25 @@ def view_text(view: View) -> str:
     """The card of a run folder on a terminal: the same, with the evidence's line, thresholds, and where it stands."""
     body = view["certificate"]
     late = ", EXPIRED" if view["check"]["expired"] else ""
-    status = f"Status: {body['status']}{late}  (target risk {body['target_risk']:g}): {view['meaning']}"
+    status = f"Status: {view['status']}{late}  (target risk {body['target_risk']:g}): {view['meaning']}"
+    notice = view["check"]["revoked"]
     parts = [
-        [view["sentence"], "", status, *_state(view)],
+        [view["sentence"], "", status, *_revoked(notice), *_state(view)],
         _rounds(view),
         _thresholds(view),
         _sites(body),
         *([_progress(view)] if body["status"] == "OPEN" else []),
         _privacy(body, view["noise"]),
-        _also(body),
+        _also(body) if notice is None else [],
         ["Assumptions", *(f"  [{each['how']}] {each['what']}" for each in body["assumptions"])],
         ["What this does not say", *(f"  - {line}" for line in body["does_not_say"])],
         _foot(body, view["verify"]),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def _revoked(notice: Body | None) -> list[str]:
+    return [f"{name}: {plain(value)}" for name, value in revoked_words(notice)]
 
 
 def _state(view: View) -> list[str]:
@@ -192,7 +204,7 @@ def _also(body: Body) -> list[str]:
 def _foot(body: Body, verify: str) -> list[str]:
     return [
         f"Last calibration {body['calibrated'] or 'none'}; expires {body['expires'] or 'never'}",
-        f"Registration {body['registration']}",
+        f"Registration {body['registration']}{f', {renewal_words(body)}' if renewal_words(body) else ''}",
         f"Transcript   {body['transcript']} ({body['transcript_lines']} lines)",
         f"Check it: {plain(verify)}",
     ]

@@ -94,19 +94,20 @@ def _power(value: float) -> str:
 def threshold_chart(view: View) -> str:
     """Bounds on contrast and acceptance per threshold, with the certified one marked; "" when there are none."""
     body = view["certificate"]
+    chosen = None
     rows = body["thresholds"]
     if not rows:
         return ""
     kept = thinned(rows, POINTS)
     able = sum(row["certified"] for row in rows)
     words = f"{len(rows)} thresholds; {able} of them pass both lines."
-    if body["threshold"] is not None:
+    if body["threshold"] is not None and not view["check"]["revoked"]:
+        chosen = body["threshold"], body["contrast_upper"], body["acceptance_lower"]
         words += f" Certified: {body['threshold']:.4g}, contrast at most {body['contrast_upper']:.3f}, acceptance at"
         words += f" least {body['acceptance_lower']:.3f}."
     return _thresholds(
         tuple((row["threshold"], row["contrast_upper"], row["acceptance_lower"], row["certified"]) for row in kept),
-        None if body["threshold"] is None else (body["threshold"], body["contrast_upper"], body["acceptance_lower"]),
-        body["claim"]["min_acceptance"], words,
+        chosen, body["claim"]["min_acceptance"], words,
     )  # fmt: skip
 
 

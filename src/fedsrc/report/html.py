@@ -16,7 +16,7 @@ from fedsrc.report.view import View
 
 IN_WORDS = (
     count, rows.any_other_words, rows.left_at, rows.left_words, rows.line_words, rows.mixture_words,
-    rows.progress_words, rows.statistician_words, rows.value_words,
+    rows.progress_words, rows.renewal_words, rows.revoked_words, rows.statistician_words, rows.value_words,
 )  # fmt: skip
 
 
@@ -79,7 +79,8 @@ def _values(view: View | None, problem: str, waiting: bool) -> dict[str, Any]:
         values |= {
             "body": view["certificate"], "unit": view["certificate"]["privacy"]["unit"],
             "evidence": rows.evidence_rows(view), "thresholds": rows.threshold_rows(view),
-            "sites": rows.site_rows(view), "also": rows.also_rows(view["certificate"]),
+            "sites": rows.site_rows(view),
+            "also": [] if view["check"]["revoked"] else rows.also_rows(view["certificate"]),
             "evidence_chart": Markup(charts.evidence_chart(view) if charts.can_draw() else ""),  # noqa: S704
             "threshold_chart": Markup(charts.threshold_chart(view) if charts.can_draw() else ""),  # noqa: S704
         }  # fmt: skip

@@ -14,6 +14,8 @@ from fedsrc.report.rows import (
     line_words,
     percent_down,
     progress_words,
+    renewal_words,
+    revoked_words,
     site_rows,
     threshold_rows,
     value_words,
@@ -30,12 +32,12 @@ def card_markdown(view: View) -> str:
     late = ", EXPIRED" if view["check"]["expired"] else ""
     parts = [
         [f"# {view['sentence']}"],
-        [f"**{body['status']}{late}** (target risk {body['target_risk']:g}): {view['meaning']}."],
+        [f"**{view['status']}{late}** (target risk {body['target_risk']:g}): {view['meaning']}."],
         *_notes(view),
         *_evidence(view, unit),
         *_thresholds(view),
         _sites(view, unit),
-        *_also(body),
+        *([] if view["check"]["revoked"] else _also(body)),
         ["## Assumptions", "", *(f"- *{each['how']}*: {each['what']}" for each in body["assumptions"])],
         ["## What this does not say", "", *(f"- {line}" for line in body["does_not_say"])],
         _registered(body),
@@ -55,7 +57,7 @@ def _table(names: list[str], rows: list[list[str]]) -> list[str]:
 
 
 def _notes(view: View) -> list[list[str]]:
-    notes = []
+    notes = [[f"**{name}:** {inert(value)}"] for name, value in revoked_words(view["check"]["revoked"])]
     if view["monitor"]:
         notes.append([f"**Monitor: {view['monitor']['state']}** {inert(view['monitor']['words'])}"])
     if view["certificate"]["status"] != "OPEN":
@@ -153,6 +155,7 @@ def _check(view: View) -> list[str]:
         "## Check it yourself", "",
         f"- Last calibration {body['calibrated'] or 'none'}; expires {body['expires'] or 'never'}",
         f"- Registration {body['registration']}",
+        *([f"- {renewal_words(body).capitalize()}"] if renewal_words(body) else []),
         f"- Transcript {body['transcript']} ({count(body['transcript_lines'], 'line')})",
         *([f"- Signed by {view['check']['key']}"] if view["check"]["key"] else []),
         *([f"- fedsrc {view['fedsrc']}"] if view["fedsrc"] else []),

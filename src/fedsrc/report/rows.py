@@ -102,8 +102,8 @@ def wealth_words(log_wealth: float) -> str:
 
 def threshold_rows(view: View) -> Folded:
     """Thresholds: all, or those around the one whose evidence is shown."""
-    body = view["certificate"]
-    rows = [{**row, "chosen": row["threshold"] == body["threshold"]} for row in body["thresholds"]]
+    body, stands = view["certificate"], not view["check"]["revoked"]
+    rows = [{**row, "chosen": stands and row["threshold"] == body["threshold"]} for row in body["thresholds"]]
     if len(rows) > THRESHOLDS:
         place = next((i for i, row in enumerate(rows) if row["threshold"] == view["evidence"]["threshold"]), 0)
         start = min(max(0, place - THRESHOLDS // 2), len(rows) - THRESHOLDS)
@@ -122,6 +122,19 @@ def site_rows(view: View) -> Folded:
     return Folded(
         ordered[:SITES], f"{left_out(len(rest), 'site')} with {used:,} {view['certificate']['privacy']['unit']}s"
     )
+
+
+def revoked_words(notice: Row | None) -> list[tuple[str, str]]:
+    """Why a certificate was revoked, and what takes its place: each by name and value. The reason is its issuer's."""
+    if notice is None:
+        return []
+    instead = notice["superseded_by"]
+    return [("Reason", notice["reason"]), *([("Superseded by certificate", instead)] if instead else [])]
+
+
+def renewal_words(body: View) -> str:
+    """Which certificate this one renews; "" if none."""
+    return f"renews certificate {body['renews'][:16]}" if body["renews"] else ""
 
 
 def also_rows(body: View) -> list[Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedsrc.common.canonical import canonical_bytes
+from fedsrc.common.canonical import canonical_bytes, digest_bytes
 from fedsrc.common.durable import read_text
 from fedsrc.monitor.monitor import Word, brief
 from fedsrc.monitor.monitor import state as monitor_state
@@ -20,7 +21,9 @@ from fedsrc.planning.forecast import Forecast, after_abstention
 from fedsrc.protocol.certificate import MAX_BYTES, check_certificate, parse_certificate
 from fedsrc.protocol.mechanism import noise_words
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
+from fedsrc.protocol.notices import Notices
 from fedsrc.protocol.registration import Betting, Registration
+from fedsrc.protocol.succession import ANYONE, Keys, keys_of
 from fedsrc.server.follow import Follower
 from fedsrc.server.issue import issue
 
@@ -43,14 +46,24 @@ MEANING = {
     "BEYOND": "still collecting; the claim is made after the last registered round",
     "REACHED": "the run is about to end",
     "ABSTAIN": "the run has ended and the evidence did not reach its line; no threshold is certified",
+    "REVOKED": "its issuer has revoked it; it certifies nothing any more",
 }
 
 
-def view_run(folder: Path, *, trusted: tuple[str, ...] = (), monitor: Watched | None = None, version: str = "") -> View:
+def view_run(
+    folder: Path,
+    *,
+    trusted: tuple[str, ...] = (),
+    successions: Iterable[Path] = (),
+    revocations: Path | None = None,
+    monitor: Watched | None = None,
+    version: str = "",
+) -> View:
     """The view of a run folder, open or ended. A certificate that does not verify is an error."""
-    run = Follower(folder)
+    run, keys = Follower(folder), keys_of(trusted, successions)
     run.update()
-    return build_view(run, trusted=trusted, outlook=estimate(run), monitor=monitor, version=version)
+    outlook = estimate(run)
+    return build_view(run, keys=keys, revocations=revocations, outlook=outlook, monitor=monitor, version=version)
 
 
 def watched_by(monitor: Path, run: Path, *, trusted: tuple[str, ...] = ()) -> Watched:
@@ -70,7 +83,8 @@ def estimate(run: Follower) -> Forecast | None:
 def build_view(
     run: Follower,
     *,
-    trusted: tuple[str, ...] = (),
+    keys: Keys = ANYONE,
+    revocations: Path | None = None,
     outlook: Forecast | None = None,
     monitor: Watched | None = None,
     version: str = "",
@@ -78,13 +92,13 @@ def build_view(
 ) -> View:
     """The view of a run as far as it was read."""
     body = issue(run.registration, run.replay, run.chain)
-    check = _check(run, body, trusted, now or datetime.now(UTC))
+    check = _check(run, body, keys, revocations, now or datetime.now(UTC))
     return {
         "format": FORMAT,
         "fedsrc": version,
         "folder": str(run.folder),
-        "status": body["status"],
-        "sentence": _sentence(run, body),
+        "status": "REVOKED" if check["revoked"] else body["status"],
+        "sentence": _sentence(run, body, check),
         "meaning": _meaning(run, body, check),
         "check": check,
         "certificate": body,
@@ -103,23 +117,29 @@ def view_json(view: View) -> str:
     return json.dumps(json.loads(canonical_bytes(view)), indent=1)
 
 
-def _check(run: Follower, body: View, trusted: tuple[str, ...], now: datetime) -> View:
-    """The certificate in the folder against what follows from the transcript; any difference is an error."""
+def _check(run: Follower, body: View, keys: Keys, revocations: Path | None, now: datetime) -> View:
+    """The certificate in the folder against what follows from the transcript; any difference is an error. And the
+    notice that revokes it, if there is one."""
     path = run.folder / CERTIFICATE
     if not path.exists():
         words = "there is no certificate yet" if body["status"] == "OPEN" else "the certificate is not yet written"
-        return {"certificate": False, "key": None, "trusted": False, "expired": False, "words": words}
+        return {"certificate": False, "key": None, "trusted": False, "expired": False, "revoked": None, "words": words}
     text = read_text(path, MAX_BYTES)
-    check_certificate(text, body, run.registration.server_key, trusted, where=str(path))
+    check_certificate(text, body, run.registration.server_key, keys, where=str(path))
     key = parse_certificate(text, str(path))["key"]
     words = "recomputed from registration and transcript, and its signature fits"
-    words += "; the key is one you trust" if trusted else "; its key was not compared with one you trust"
+    known = bool(keys.trusted)
+    words += "; the key is one you trust" if known else "; its key was not compared with one you trust"
     late = bool(body["expires"]) and now > datetime.fromisoformat(body["expires"])
-    return {"certificate": True, "key": key, "trusted": bool(trusted), "expired": late, "words": words}
+    notice = Notices(path, revocations, keys).revoking(digest_bytes(text.encode()), key)
+    revoked = None if notice is None else notice.model_dump()
+    return {"certificate": True, "key": key, "trusted": known, "expired": late, "revoked": revoked, "words": words}
 
 
-def _sentence(run: Follower, body: View) -> str:
-    """The certificate's sentence; between the line and the end of the run, that."""
+def _sentence(run: Follower, body: View, check: View) -> str:
+    """The certificate's sentence; between the line and the end of the run, that; of a revoked one, that it is."""
+    if check["revoked"]:
+        return revoked_sentence(check["revoked"])
     if body["status"] != "OPEN" or run.reached is None:
         return str(body["statement"])
     next_comes = "the run is about to end"
@@ -131,7 +151,14 @@ def _sentence(run: Follower, body: View) -> str:
     return f"The evidence has reached its line in round {run.reached}; {next_comes}."
 
 
+def revoked_sentence(notice: View) -> str:
+    """What stands in the place of a certificate's sentence once it is revoked."""
+    return f"This certificate was revoked on {notice['time']}. What it said no longer stands."
+
+
 def _meaning(run: Follower, body: View, check: View) -> str:
+    if check["revoked"]:
+        return MEANING["REVOKED"]
     if check["expired"]:
         return f"expired on {body['expires']}; the sentence no longer stands"
     if body["status"] == "OPEN" and run.reached is not None:

@@ -12,6 +12,7 @@ from fedsrc.common.durable import read_lines
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.notices import SUFFIX
 from fedsrc.protocol.registration import Betting, Monitor, Registration
 from fedsrc.protocol.transcript import MAX_BYTES, Chain, Closed, Entry
 from fedsrc.server.bounds import Bounds, report, sample
@@ -21,7 +22,7 @@ from fedsrc.server.status import SiteStates, refusals
 
 Stamp = tuple[int, int, int]
 Stamps = tuple[Stamp | None, ...]
-FILES = (TRANSCRIPT, REGISTRATION, CERTIFICATE, LOG)
+FILES = (TRANSCRIPT, REGISTRATION, CERTIFICATE, CERTIFICATE + SUFFIX, LOG)
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ def issue(registration: Registration, replay: Replay, chain: Chain) -> Body:
         "also_certified": _also(registration, bounds) if bounds is not None and registration.fixed_mixture else [],
         "evidence": [asdict(each) for each in replay.trace],
         "does_not_say": limits(registration),
+        "renews": registration.renews,
         "expires": _expiry(min(replay.times, default=""), registration.claim.validity_days),
     }
 

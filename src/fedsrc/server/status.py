@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fedsrc.common.durable import open_regular, read_bytes
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
+from fedsrc.protocol.notices import beside
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Absent, Announced, Arrived, Asked, Chain, Entry, read_transcript
 from fedsrc.server.folder import LOG, check_transcript, read_registration
@@ -54,6 +55,7 @@ class RunState:
     lines: int
     writing: bool  # a process holds the transcript now
     certificate: bool  # there is one
+    notice: bool  # and something lies beside it that should be a notice of its revocation
     turned_away: int = 0  # hellos and nodes, by the log of a live run
     latest: list[str] = field(default_factory=list)
 
@@ -112,6 +114,7 @@ def run_state(folder: Path) -> RunState:
         lines=chain.lines,
         writing=is_held(folder / TRANSCRIPT),
         certificate=(folder / CERTIFICATE).exists(),
+        notice=os.path.lexists(beside(folder / CERTIFICATE)),
         turned_away=len(turned_away),
         latest=list(dict.fromkeys(reversed(turned_away)))[:SHOWN],
     )
@@ -162,6 +165,8 @@ def words(state: RunState) -> list[str]:
 
 
 def _status(state: RunState) -> str:
+    if state.notice:
+        return f"{state.status}, with a notice of revocation beside the certificate; `fedsrc verify` reads it"
     if state.status != "OPEN":
         return state.status if state.certificate else f"{state.status}, certificate not yet written"
     return "OPEN, a process is at it" if state.writing else "OPEN, nobody is at it; the command that began it goes on"

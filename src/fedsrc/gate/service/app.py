@@ -74,6 +74,7 @@ class Health(BaseModel):
     refused: int
     problem: str | None
     halt_problem: str | None
+    revoked: str | None
 
 
 class Problem(BaseModel):

@@ -1,0 +1,79 @@
+"""`fedsrc revoke`: the issuer's word that a certificate no longer stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fedsrc.cli.options import FORMAT, SUCCESSION, FilePath, server_key
+from fedsrc.cli.output import emit
+from fedsrc.common import signing
+from fedsrc.common.canonical import digest_bytes
+from fedsrc.common.durable import read_text, write_whole
+from fedsrc.errors import FedsrcError
+from fedsrc.protocol.certificate import MAX_BYTES, Body, as_signed, parse_certificate
+from fedsrc.protocol.names import CERTIFICATE
+from fedsrc.protocol.notices import Revocation, beside, check_signer, read_notice, revoke
+from fedsrc.protocol.succession import Keys, keys_of
+
+AnyPath = click.Path(path_type=Path)
+
+
+@click.command("revoke")
+@click.argument("certificate", type=AnyPath)
+@click.option("--reason", required=True, help="Why, in words for whoever relied on it.")
+@click.option("--superseded-by", "successor", type=AnyPath, help="Certificate, or run folder, that takes its place.")
+@click.option("--key", type=FilePath, help="The key that signed it (PEM)  [default: the one that `fedsrc keys` shows]")
+@SUCCESSION
+@FORMAT
+def revoke_command(
+    certificate: Path, reason: str, successor: Path | None, key: Path | None, successions: tuple[Path, ...], output: str
+) -> None:
+    """Revoke CERTIFICATE, a run folder or a certificate file: write a signed notice beside it.
+
+    Gates on that file stop accepting at their next look. Send the notice to whoever has a copy of the certificate.
+    """
+    instead = None if successor is None else _certified(successor)
+    path = file_of(certificate)
+    text, found = _signed(path)
+    notice = revoke(digest_bytes(text.encode()), reason, signing.load(server_key(key)), superseded_by=instead)
+    there = put(notice, path, str(found["key"]), keys_of(files=successions))
+    if output == "json":
+        emit({"file": str(beside(path)), **there.model_dump()})
+        return
+    click.echo(f"Revoked on {there.time}: certificate {there.certificate}")
+    click.echo(f"  {beside(path)}: send it to whoever relies on the certificate")
+
+
+def put(notice: Revocation, certificate: Path, key: str, keys: Keys) -> Revocation:
+    """Write a notice beside its certificate. One that says the same stays; another is not written over."""
+    place = beside(certificate)
+    check_signer(notice, key, keys, str(place))
+    write_whole(place, notice.to_bytes(), replace=False)
+    there = read_notice(place)
+    if not there.same_as(notice):
+        raise FedsrcError("another notice is there already", where=str(place), hint="a notice is never changed")
+    return there
+
+
+def file_of(certificate: Path) -> Path:
+    """The certificate's file, of a run folder too."""
+    return certificate / CERTIFICATE if certificate.is_dir() else certificate
+
+
+def _signed(path: Path) -> tuple[str, Body]:
+    """A certificate's text and what it says, as its key signed it."""
+    text = read_text(path, MAX_BYTES)
+    found = parse_certificate(text, str(path))
+    if not as_signed(found):
+        raise FedsrcError("is not a certificate as it was signed", where=str(path))
+    return text, found
+
+
+def _certified(place: Path) -> str:
+    """The digest of a certificate that may take another's place."""
+    text, found = _signed(file_of(place))
+    if found.get("status") != "CERTIFIED":
+        raise FedsrcError(f"certifies nothing: its status is {found.get('status')!r}", where=str(place))
+    return digest_bytes(text.encode())

@@ -1,0 +1,54 @@
+"""Renewal: the registration of a certified run made anew, for the same claim on fresh units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from fedsrc.common.canonical import file_digest
+from fedsrc.common.values import describe
+from fedsrc.errors import FedsrcError
+from fedsrc.protocol.names import CERTIFICATE
+from fedsrc.protocol.registration import Registration
+from fedsrc.server.folder import read_registration
+from fedsrc.server.verify import recompute
+
+
+def renew(
+    folder: Path,
+    *,
+    validity_days: int | None = None,
+    server_key: str | None = None,
+    site_keys: Mapping[str, str] | None = None,
+    capacities: Mapping[str, int] | None = None,
+) -> Registration:
+    """The registration of a run whose certificate verifies, naming that certificate as the one it renews.
+
+    Claim, thresholds, method, privacy, sites, weights and schedule are the same, and so is the rule that sets
+    development units apart; no record is read. Validity, keys and capacities may be others.
+    """
+    status = recompute(folder)["status"]
+    if status != "CERTIFIED":
+        raise FedsrcError(f"there is no certificate to renew: status {status}", where=str(folder))
+    fields = read_registration(folder).model_dump()
+    fields["renews"] = file_digest(folder / CERTIFICATE)
+    fields["claim"]["validity_days"] = validity_days or fields["claim"]["validity_days"]
+    fields["server_key"] = server_key or fields["server_key"]
+    _give(fields["sites"], "key", site_keys or {})
+    _give(fields["sites"], "capacity", capacities or {})
+    try:
+        return Registration.model_validate(fields)
+    except ValidationError as error:
+        raise FedsrcError(f"this renewal cannot be registered: {describe(error)}") from error
+
+
+def _give(sites: list[dict[str, Any]], name: str, values: Mapping[str, Any]) -> None:
+    """Put a value into each site that is named; the others keep theirs."""
+    known = {site["name"]: site for site in sites}
+    for each, value in values.items():
+        if each not in known:
+            raise FedsrcError(f"{each!r} is not a site", hint=f"sites: {', '.join(known)}")
+        known[each][name] = value

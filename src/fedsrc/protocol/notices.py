@@ -1,0 +1,159 @@
+"""Notices: the signed word of an issuer that a certificate is revoked, in a file beside the certificate's.
+
+A notice is of one certificate, by the SHA-256 of its file, and signed by the key that signed it or one that succeeds
+that key. No file means no notice. A file that is no such notice is an error: whoever relies on the certificate stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from fedsrc.common.canonical import canonical_bytes
+from fedsrc.common.clock import Time, utc_now
+from fedsrc.common.durable import read_bytes, unreadable
+from fedsrc.common.signing import Key, public_hex, sign, signed_by
+from fedsrc.common.values import Frozen, Hex, Signature, Text, describe
+from fedsrc.errors import FedsrcError
+from fedsrc.protocol.succession import ANYONE, Keys
+
+SUFFIX = ".revoked"
+MAX_BYTES = 20_000
+MOST = 10_000  # notices in a folder
+
+
+class Revocation(Frozen):
+    """A certificate is revoked: why, when, and which one takes its place, if any does."""
+
+    format: Literal[1] = 1
+    kind: Literal["revocation"] = "revocation"
+    certificate: Hex
+    reason: Annotated[Text, Field(min_length=1)]
+    time: Time
+    superseded_by: Hex | None = None
+    key: Hex
+    signature: Signature | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.certificate == self.superseded_by:
+            raise ValueError("a certificate does not supersede itself")
+        return self
+
+    def signed(self, key: Key) -> Self:
+        """The notice with the signature of its key."""
+        return self.model_copy(update={"signature": sign(key, self.signed_part())})
+
+    def signed_part(self) -> bytes:
+        """What the key signs: everything but the signature."""
+        return canonical_bytes(self.model_dump(exclude={"signature"}))
+
+    def to_bytes(self) -> bytes:
+        return canonical_bytes(self.model_dump()) + b"\n"
+
+    def same_as(self, other: Revocation) -> bool:
+        """Whether both say the same, at whatever time."""
+        apart = {"time", "signature"}
+        return self.model_dump(exclude=apart) == other.model_dump(exclude=apart)
+
+    def words(self) -> str:
+        """When and why, and what takes the place."""
+        instead = f"; superseded by certificate {self.superseded_by}" if self.superseded_by else ""
+        return f"the certificate was revoked on {self.time}: {self.reason}{instead}"
+
+
+def revoke(certificate: str, reason: str, key: Key, *, superseded_by: str | None = None) -> Revocation:
+    """The notice that revokes a certificate, dated now and signed."""
+    try:
+        plain = Revocation(
+            certificate=certificate, reason=reason, time=utc_now(), superseded_by=superseded_by, key=public_hex(key)
+        )
+    except ValidationError as error:
+        raise FedsrcError(f"this is no notice: {describe(error)}") from error
+    return plain.signed(key)
+
+
+def beside(certificate: Path) -> Path:
+    """Where the notice of a certificate's file lies: beside it, under its name with an ending."""
+    return certificate.with_name(certificate.name + SUFFIX)
+
+
+def read_notice(path: Path) -> Revocation:
+    """A notice as fedsrc writes it, whose signature fits, or refused."""
+    data, where = read_bytes(path, MAX_BYTES), str(path)
+    try:
+        found = Revocation.model_validate_json(data)
+    except ValidationError as error:
+        raise FedsrcError(f"is not a notice of revocation: {describe(error)}", where=where) from error
+    if found.to_bytes() != data:
+        raise FedsrcError("is not a notice of revocation as fedsrc writes it", where=where)
+    if found.signature is None or not signed_by(found.key, found.signature, found.signed_part()):
+        raise FedsrcError("the signature does not fit the notice of revocation", where=where)
+    return found
+
+
+class Notices(NamedTuple):
+    """Where notices of one certificate's file may lie: beside it, and in a file or folder that was named."""
+
+    certificate: Path
+    elsewhere: Path | None = None
+    keys: Keys = ANYONE
+
+    def revoking(self, certificate: str, key: str) -> Revocation | None:
+        """The notice that revokes a certificate, by its digest and the key that signed it; None if there is none.
+
+        A folder may hold notices of other certificates. A file that is meant for this one may only be of it, or of the
+        one that it supersedes.
+        """
+        for path, many in self._files():
+            found = read_notice(path)
+            if found.certificate == certificate:
+                check_signer(found, key, self.keys, str(path))
+                return found
+            if not many and found.superseded_by != certificate:
+                what = f"is a notice of another certificate, {found.certificate}"
+                raise FedsrcError(what, where=str(path), hint="nothing is relied on while it lies there")
+        return None
+
+    def _files(self) -> Iterator[tuple[Path, bool]]:
+        """The files to read, and whether each is one of many."""
+        near = beside(self.certificate)
+        if _is_there(near):
+            yield near, False
+        if self.elsewhere is None:
+            return
+        if not self.elsewhere.is_dir():
+            yield self.elsewhere, False
+            return
+        yield from ((path, True) for path in _notices_in(self.elsewhere))
+
+
+def check_signer(notice: Revocation, key: str, keys: Keys, where: str) -> None:
+    """Refuse a notice by another key than the certificate's, unless that one leads to it."""
+    if notice.key not in keys.line(key):
+        what = f"the notice of revocation is signed by {notice.key}, not by the certificate's key {key}"
+        raise FedsrcError(what, where=where, hint="if that key succeeds it, pass the statement with --succession")
+
+
+def _notices_in(folder: Path) -> list[Path]:
+    try:
+        found = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX))
+    except OSError as error:
+        raise unreadable(folder, error) from error
+    if len(found) > MOST:
+        raise FedsrcError(f"holds more than {MOST:,} notices", where=str(folder))
+    return found
+
+
+def _is_there(path: Path) -> bool:
+    """Whether anything has that name; a link to nothing is something, and cannot be read."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return True
