@@ -15,20 +15,17 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from numpy.typing import NDArray
 
 from fedsrc.maths.arrays import Ints
 from fedsrc.planning.register import Choices, development_part, register, register_grid
 from fedsrc.protocol.mechanism import registered_mechanism
-from fedsrc.protocol.registration import Development
 from fedsrc.records import development, table, units
 from fedsrc.records.development import calibrating, development_rows
-from fedsrc.records.keys import name_keys, row_keys
 from fedsrc.records.masses import histogram
-from fedsrc.records.order import Positions, public_seed, shuffled
 from fedsrc.records.table import read_records
-from fedsrc.records.units import Records, UnitNames, units_of
-from tests.support.neighbours import Measured, measure
+from fedsrc.records.units import units_of
+from research.attacks.neighbours import Measured, measure
+from research.attacks.old_rules import by_row_number, first_by_key, first_by_rank
 
 PAIRS, MANY, FEW = 250, 3000, 60
 EXACTLY = 1 + 1e-12  # integers over a square root
@@ -76,35 +73,6 @@ def test_the_first_so_many_as_development_are_caught(
 def test_names_that_depend_on_other_rows_are_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "as_text", lambda column: column.cast(pl.String))
     assert measure(FEW, tmp_path).others_renamed > 10
-
-
-def by_row_number(records: Records, rows: Positions, max_answers: int) -> tuple[Positions, Positions]:
-    """The old cap: answers picked by their row's number in the whole table."""
-    source = units._source_codes(records)[rows]
-    blind = np.random.PCG64(public_seed("answers kept")).random_raw(len(records))[rows]
-    order = np.lexsort((blind, source))
-    rows, source = rows[order], source[order]
-    first = np.flatnonzero(np.concatenate([[True], source[1:] != source[:-1]])) if rows.size else np.zeros(0, np.int64)
-    rank = np.arange(rows.size) - np.repeat(first, np.diff(np.append(first, rows.size)))
-    kept = rank < max_answers
-    sizes = np.add.reduceat(kept.astype(np.int64), first) if rows.size else np.zeros(0, np.int64)
-    return rows[kept], np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-
-
-def first_by_rank(part: Development, names: UnitNames) -> NDArray[np.bool_]:
-    """The old development part: so many of the units, by their rank in the alphabet (of sources) or their row."""
-    chosen = np.zeros(len(names), dtype=np.bool_)
-    chosen[shuffled(len(names), part.seed)[: int(len(names) * part.share)]] = True
-    return chosen
-
-
-def first_by_key(part: Development, names: UnitNames) -> NDArray[np.bool_]:
-    """So many units, those with the smallest keys: one that comes in pushes another out."""
-    purpose = f"development part {part.seed}"
-    keys = row_keys(purpose, names) if isinstance(names, range) else name_keys(purpose, names)
-    chosen = np.zeros(len(names), dtype=np.bool_)
-    chosen[np.argsort(keys)[: int(len(names) * part.share)]] = True
-    return chosen
 
 
 # The attacks themselves, at their size.
