@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -50,6 +50,15 @@ def recorded(figure: str) -> str:
 def some(count: int, scale: float) -> int:
     """A share of a count, at least one."""
     return max(1, round(count * scale))
+
+
+def totals(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Counts, added up by name."""
+    found: dict[str, int] = {}
+    for part in parts:
+        for name, count in part.items():
+            found[name] = found.get(name, 0) + count
+    return found
 
 
 def in_blocks(work: Callable[[int, int, Path], Result], total: int, block: int, first: int = 0) -> list[Result]:
