@@ -18,7 +18,7 @@ from fedsrc.records.units import Records, UnitNames
 
 
 @contextmanager
-def instead(module: ModuleType, name: str, rule: Any) -> Iterator[None]:
+def instead(module: ModuleType | type, name: str, rule: Any) -> Iterator[None]:
     """Another rule in the place of one of the package."""
     real = getattr(module, name)
     setattr(module, name, rule)
