@@ -235,7 +235,7 @@ class Forger:
     """A server with its own key that changes an honest run, chains it anew, issues and signs it."""
 
     def __init__(self, folder: Path) -> None:
-        files(folder, dropout="adversarial", batch=50, rounds=3, weights={"a": 0.4, "b": 0.3, "c": 0.3})
+        files(folder, dropout="adversarial", thresholds=20, batch=50, rounds=3, weights={"a": 0.4, "b": 0.3, "c": 0.3})
         self.folder, self.reg = folder, Registration.read(folder / "run" / REGISTRATION)
         data = (folder / "run" / TRANSCRIPT).read_bytes()
         self.lines = [json.loads(line) for line in data.splitlines()]
@@ -268,7 +268,7 @@ class Forger:
         lines = self.lines
         for i, line in enumerate(lines):
             yield lines[:i] + lines[i + 1 :]
-            yield lines[: i + 1] + [line] + lines[i + 1 :]
+            yield [*lines[: i + 1], line, *lines[i + 1 :]]
             yield lines[:i]
             if i + 1 < len(lines):
                 yield [*lines[:i], lines[i + 1], line, *lines[i + 2 :]]
@@ -470,8 +470,8 @@ def rows(record: Record) -> list[Row]:
             recorded("187 refused"),
             f"{forged['transcripts']} tried, {forged['saying the same']} accepted that say the same,"
             f" {forged['saying other']} that say anything else",
-            "Accepted: an ended run that verifies and charges nothing. Those that are say what the honest one says: lines"
-            " of one round in another order.",
+            "Accepted: an ended run that verifies and charges nothing. Lines of one round in another order say what the"
+            " honest run says.",
         ),
         Row(
             "The server signs a certificate with one field changed",
