@@ -14,15 +14,15 @@ from fedsrc import (
     development_part,
     load_or_make,
     read_records,
-    register,
+    register_table,
 )
 
 
 def main(table: Path, folder: Path) -> int:
     records = read_records(table)  # columns score and loss, and optionally site, source, id
     choices = Choices(target_risk=0.2, epsilon=4.0, claim={"score": "made-up score"})
-    registration = register(choices, records, development_part(records, "record", 0.2))
     ledger = Path(f"{table}.ledger")  # remembers what was released: keep it with the table
+    registration = register_table(choices, records, development_part(records, "record", 0.2), ledger)
     body = certify_table(registration, records, folder, ledger, load_or_make(Path("issuer.key")))
     print(card_text(body, registration=registration))
     return 0 if body["status"] == "CERTIFIED" else 1

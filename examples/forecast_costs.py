@@ -12,7 +12,8 @@ from fedsrc.planning.forecast import forecasts, from_development
 
 def main(table: Path) -> None:
     records = read_records(table)
-    registration = register(Choices(target_risk=0.2, epsilon=4.0), records, development_part(records, "record", 1))
+    choices = Choices(target_risk=0.2, epsilon=4.0, public_development=True)  # it is only simulated
+    registration = register(choices, records, development_part(records, "record", 1))
     sites = from_development(registration, records)
     for found in forecasts(registration, sites, targets=(0.1, 0.2), epsilons=(float("inf"), 4.0), sampled=True):
         print(found.sentence())

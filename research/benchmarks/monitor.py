@@ -305,6 +305,7 @@ def told(story: Story, tables: dict[str, Records], seed: int) -> list[str]:
         batch=STORY_BATCH,
         thresholds=10,
         exact_thresholds=True,
+        public_development=True,
     )
     development = tables["development"]
     reg = register(picked, development, development_part(development, "source", 1.0))

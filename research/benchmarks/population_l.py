@@ -85,7 +85,14 @@ def cell(people: Population, preset: Preset, target: float, epsilon: float, batc
     """Run the trials of one cell; every batch size has the same cap on records."""
     rounds = CAP // (batch * SITES)
     choices = Choices(
-        target, epsilon, preset=preset, failure_probability=ALPHA, batch=batch, rounds=rounds, exact_thresholds=True
+        target,
+        epsilon,
+        preset=preset,
+        failure_probability=ALPHA,
+        batch=batch,
+        rounds=rounds,
+        exact_thresholds=True,
+        public_development=True,
     )
     registration = register(choices, people.development, development_part(people.development, "record", 1.0))
     sites = sites_of(people, registration)

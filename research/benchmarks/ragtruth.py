@@ -116,7 +116,7 @@ def split(table: Table, seed: int, unit: Unit) -> Split:
 
 
 def registration_of(data: Split, choices: Choices) -> Registration:
-    exact = replace(choices, exact_thresholds=True)
+    exact = replace(choices, exact_thresholds=True, public_development=True)
     return register(exact, data.development, development_part(data.development, data.unit, 1.0))
 
 

@@ -82,7 +82,9 @@ def case(thresholds: int) -> Case:
     loss = (rng.random(count) < 0.41).astype(np.float64)
     score = ndtr(rng.standard_normal(count) + np.sqrt(2.0) * ndtri(0.74) * (1.0 - loss))
     table = records_of(score, loss, np.zeros(count, np.int64), ("a site",))
-    registration = register(Choices(0.2, 4.0, thresholds=thresholds), table, development_part(table, "record", 1.0))
+    registration = register(
+        Choices(0.2, 4.0, thresholds=thresholds, public_development=True), table, development_part(table, "record", 1.0)
+    )
     rule, units = registered_mechanism(registration), units_of(table, "a site", "record")
     exact = rule.basis.encode(histogram(registration, units.take(np.arange(RECORDS))))
     noise = (discrete_gaussian(rng, rule.scale, exact.shape) for _ in range(RELEASES))

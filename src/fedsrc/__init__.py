@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fedsrc.common.signing import load_or_make
     from fedsrc.errors import FedsrcError
-    from fedsrc.federation.local import certify_table
+    from fedsrc.federation.local import certify_table, register_table
     from fedsrc.gate.gate import Decision, Gate
     from fedsrc.planning.forecast import Forecast, forecast
     from fedsrc.planning.register import Choices, development_part, register
@@ -37,7 +37,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "common.signing": ("load_or_make",),
     "errors": ("FedsrcError",),
-    "federation.local": ("certify_table",),
+    "federation.local": ("certify_table", "register_table"),
     "gate.gate": ("Decision", "Gate"),
     "planning.forecast": ("Forecast", "forecast"),
     "planning.register": ("Choices", "development_part", "register"),
@@ -89,6 +89,7 @@ __all__ = [
     "read_records",
     "read_transcript",
     "register",
+    "register_table",
     "run",
     "verify",
 ]

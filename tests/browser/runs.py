@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedsrc import Choices, certify_table, development_part, read_records, register
+from fedsrc import Choices, certify_table, development_part, read_records, register_table
 from fedsrc.common.signing import Key
 from fedsrc.demo import table as demo
 from tests.support.helpers import registration, table
@@ -24,7 +24,7 @@ def demo_run(folder: Path, *, batch: int = 100, watch: Any = lambda _: None) -> 
     demo.write_table(folder / "records.csv")
     records = read_records(folder / "records.csv")
     choices = Choices(target_risk=0.2, epsilon=4.0, batch=batch, weights=dict.fromkeys(records.site_names, 0.2))
-    registered = register(choices, records, development_part(records, "record", 0.2))
+    registered = register_table(choices, records, development_part(records, "record", 0.2), folder / "ledger")
     certify_table(registered, records, folder / "run", folder / "ledger", KEY, watch=watch)
     return folder / "run"
 

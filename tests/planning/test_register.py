@@ -33,6 +33,7 @@ from fedsrc.records.table import MISSING_SCORE, read_records
 from tests.support.helpers import registration, table
 
 REG = registration(thresholds=20, grid=True)
+PUBLIC = Choices(0.2, 4.0, public_development=True)  # exact quantiles
 
 
 def test_default_preset() -> None:
@@ -122,7 +123,7 @@ def test_a_registered_threshold_is_short_and_the_same_in_the_file() -> None:
 def test_thresholds_to_the_last_digit_if_wanted() -> None:
     records = table(1000)
     whole = development_part(records, "record", 1.0)
-    exact = register(Choices(0.2, 4.0, exact_thresholds=True), records, whole)
+    exact = register(Choices(0.2, 4.0, exact_thresholds=True, public_development=True), records, whole)
     assert exact.thresholds.values == quantile_thresholds(records.score, 20)
     assert register(Choices(0.2, 4.0, grid=True, exact_thresholds=True), records, whole).thresholds.values[9] == 10 / 21
 
@@ -131,11 +132,11 @@ def test_rows_without_a_score_choose_no_threshold() -> None:
     records = table(1000)
     half = replace(records, score=np.where(np.arange(1000) % 2 == 0, records.score, MISSING_SCORE))
     scored = records.score[::2]
-    values = register(Choices(0.2, 4.0), half, development_part(half, "record", 1.0)).thresholds.values
+    values = register(PUBLIC, half, development_part(half, "record", 1.0)).thresholds.values
     assert (scored >= values[0]).mean() == pytest.approx(20 / 21, abs=3e-3)
     nothing = replace(records, score=np.full(1000, MISSING_SCORE))
     with pytest.raises(FedsrcError, match="with 0 scores are too few"):
-        register(Choices(0.2, 4.0), nothing, development_part(nothing, "record", 1.0))
+        register(PUBLIC, nothing, development_part(nothing, "record", 1.0))
 
 
 def test_too_few_development_units_choose_no_threshold() -> None:
@@ -143,10 +144,10 @@ def test_too_few_development_units_choose_no_threshold() -> None:
         records = table(count)
         whole = development_part(records, "record", 1.0)
         if enough:
-            assert register(Choices(0.2, 4.0), records, whole)
+            assert register(PUBLIC, records, whole)
         else:
             with pytest.raises(FedsrcError, match="too few for thresholds"):
-                register(Choices(0.2, 4.0), records, whole)
+                register(PUBLIC, records, whole)
         assert register(Choices(0.2, 4.0, grid=True), records, whole)
 
 

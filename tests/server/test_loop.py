@@ -328,7 +328,7 @@ def test_local_runs_repeat_and_refuse_spent_tables(tmp_path: Path) -> None:
 
 
 def test_the_development_table_does_not_calibrate(tmp_path: Path) -> None:
-    reg = register(Choices(0.2, 4.0), RECORDS, development_part(RECORDS, "record", 1.0))
+    reg = register(Choices(0.2, 4.0, public_development=True), RECORDS, development_part(RECORDS, "record", 1.0))
     with closing(Ledger(tmp_path / "l")) as ledger:
         note_development(RECORDS, ledger)
     with (

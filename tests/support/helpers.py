@@ -46,9 +46,9 @@ def table(
 
 
 def registration(records: Records | None = None, **choices: Any) -> Registration:
-    """A registration from the 20% development part of a table."""
+    """A registration from the 20% development part of a table, which is public."""
     records = records or table()
-    settings = {"target_risk": 0.2, "epsilon": 4.0, **choices}
+    settings = {"target_risk": 0.2, "epsilon": 4.0, "public_development": True, **choices}
     picked = Choices(**settings)
     return register(picked, records, development_part(records, picked.unit, 0.2))
 

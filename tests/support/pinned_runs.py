@@ -29,11 +29,11 @@ from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, HELLO, RELEASE
 from fedsrc.federation.live.guard import Guard
 from fedsrc.federation.live.play import play
 from fedsrc.federation.live.transport import Letter, Node, Reply
-from fedsrc.federation.local import certify_table
+from fedsrc.federation.local import certify_table, register_table
 from fedsrc.maths.arrays import Ints
 from fedsrc.monitor.monitor import MonitorChoices, register_monitor
 from fedsrc.monitor.table import monitor_table
-from fedsrc.planning.register import Choices, development_part, register, register_grid
+from fedsrc.planning.register import Choices, development_part, register_grid
 from fedsrc.protocol.messages import read_request
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.stream import Table
@@ -87,7 +87,7 @@ def in_one_process(folder: Path, unit: str, **choices: Any) -> None:
     """Certify the folder's table, a fifth of it set apart."""
     records = read_records(folder / "table.csv")
     picked = Choices(unit=unit, independent=unit == "record", **choices)  # type: ignore[arg-type]
-    registered = register(picked, records, development_part(records, picked.unit, 0.2))
+    registered = register_table(picked, records, development_part(records, picked.unit, 0.2), folder / "ledger")
     certify_table(registered, records, folder / "run", folder / "ledger", key("server"))
     verify(folder / "run")
 
@@ -100,7 +100,7 @@ def local(root: Path) -> None:
     write_table(root / "sources" / "table.csv", 1500, "s", answers=3)
     in_one_process(root / "sources", "source", target_risk=0.3, epsilon=8.0)
     write_table(root / "graded" / "table.csv", 3000, "g", graded=True)
-    in_one_process(root / "graded", "record", target_risk=0.45, epsilon=8.0)
+    in_one_process(root / "graded", "record", target_risk=0.45, epsilon=8.0, loss_grid=100)
 
 
 def grid_registration(sites: Sequence[str], capacity: int, **choices: Any) -> Registration:

@@ -21,7 +21,7 @@ from fedsrc.cli.options import (
     server_key,
 )
 from fedsrc.cli.output import emit, finish, progress
-from fedsrc.cli.registering import choices_of, given_choices, new_registration
+from fedsrc.cli.registering import choices_of, draft_registration, given_choices, new_registration
 from fedsrc.cli.streams import say
 from fedsrc.cli.table import ledger_of, listed, table_at, table_options, uses
 from fedsrc.common import signing
@@ -79,7 +79,10 @@ def certify_command(
     else:
         picked = choices_of(settings, table, records)
         say(uses(source, picked.unit, table.site_names))
-        registered = new_registration(table, picked)
+        if check:
+            registered = draft_registration(table, picked)
+        else:
+            registered = new_registration(table, picked, ledger or ledger_of(records), in_order=in_order, fresh=fresh)
     if check:
         show_check(source, table, registered, output)
         return

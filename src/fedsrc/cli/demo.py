@@ -39,7 +39,7 @@ def demo_command(folder: Path, live: bool, output: str, key: Path | None) -> Non
     say(demo_data.ABOUT)
     records = read_records(table)
     weights = dict.fromkeys(records.site_names, 0.2)
-    registration = new_registration(records, Choices(0.2, 4.0, batch=100, weights=weights))
+    registration = new_registration(records, Choices(0.2, 4.0, batch=100, weights=weights), ledger_of(table))
     body = certified(registration, records, folder / "run", ledger_of(table), key)
     verify(folder / "run")
     finish(body, folder / "run", output)

@@ -187,6 +187,12 @@ CHOICES = [
     click.option("--unit", type=click.Choice(["record", "source"]), help="What is protected and independent."),
     click.option("--thresholds", type=click.IntRange(1, 10_000), help="How many candidates  [default: 20]"),
     click.option("--grid", is_flag=True, default=None, help="Public evenly spaced thresholds, not quantiles."),
+    click.option(
+        "--public-development",
+        is_flag=True,
+        default=None,
+        help="The records that choose thresholds are public: take exact quantiles of them, unprotected.",
+    ),
     click.option("--min-acceptance", type=Level(), help="Least useful share of accepted answers  [default: 0.05]"),
     click.option("--failure-probability", type=Level(), help="[default: 0.05]"),
     click.option("--delta", type=Level(), help="[default: 1e-6]"),

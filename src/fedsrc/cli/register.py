@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import click
 
-from fedsrc.cli.options import CHOICES, FORMAT, LEDGER, TABLE_OPTIONS, FilePath, FolderPath, options
+from fedsrc.cli.options import CHOICES, FORMAT, FRESH, LEDGER, TABLE_OPTIONS, FilePath, FolderPath, options
 from fedsrc.cli.output import emit
 from fedsrc.cli.registering import choices_of, given_choices, say_development
 from fedsrc.cli.streams import command, say
-from fedsrc.cli.table import ledger_of, mixture_words, read_table, table_options
+from fedsrc.cli.table import ledger_of, mixture_words, origin_words, read_table, table_options
 from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
-from fedsrc.planning.register import development_part, register, register_grid
+from fedsrc.federation.local import register_table
+from fedsrc.planning.register import development_part, register_grid
 from fedsrc.planning.renew import renew
+from fedsrc.protocol.mechanism import thresholds_words
 from fedsrc.protocol.registration import Registration
-from fedsrc.site.ledger import Ledger
-from fedsrc.site.site import note_development
 
 
 @click.command("register")
@@ -30,6 +29,7 @@ from fedsrc.site.site import note_development
 @options(CHOICES)
 @options(TABLE_OPTIONS)
 @LEDGER
+@FRESH
 @FORMAT
 def register_command(
     records: Path | None,
@@ -37,12 +37,14 @@ def register_command(
     sites: str | None,
     run: Path | None,
     ledger: Path | None,
+    fresh: bool,
     output: str,
     **settings: Any,
 ) -> None:
     """Fix everything before calibration: thresholds from labelled development RECORDS, and your choices.
 
-    With --grid and --sites no records are needed, and with --renew none are read.
+    RECORDS are released once, with noise, and the ledger beside them keeps that release. With --grid and --sites no
+    records are needed, and with --renew none are read.
     """
     names = tuple(name.strip() for name in sites.split(",")) if sites else None
     if target.exists():
@@ -61,11 +63,12 @@ def register_command(
     else:
         table = read_table(records, settings)
         picked = choices_of(settings, table, records)
-        registration = register(picked, table, development_part(table, picked.unit, 1.0), sites=names)
+        part, place = development_part(table, picked.unit, 1.0), ledger or ledger_of(records)
+        registration = register_table(picked, table, part, place, sites=names, fresh=fresh)
         if registration.development is not None:
-            with closing(Ledger(ledger or ledger_of(records))) as book:
-                note_development(table, book)
             say_development(table, registration.development, picked)
+        for line in origin_words(registration, picked):
+            say(line)
     for line in mixture_words(registration):
         say(line)
     write_whole(target, registration.to_toml().encode())
@@ -107,8 +110,5 @@ def show_registration(registration: Registration, target: Path, next_command: st
         return
     click.echo(f"Registered {registration.digest}")
     click.echo(f"  {target}: {len(registration.thresholds.values)} thresholds, {len(registration.sites)} sites")
-    if registration.thresholds.origin == "development" and registration.renews is None:
-        click.echo(
-            "  Thresholds are published quantiles of these records, which privacy does not protect (--grid avoids it)."
-        )
+    click.echo(f"  Thresholds: {thresholds_words(registration)}.")
     click.echo(f"Next: {next_command}")

@@ -11,10 +11,11 @@ import click
 from click.core import ParameterSource
 
 from fedsrc.cli.streams import say
-from fedsrc.cli.table import development_words, mixture_words
+from fedsrc.cli.table import development_words, mixture_words, origin_words
 from fedsrc.common.words import count
 from fedsrc.errors import FedsrcError
-from fedsrc.planning.register import Choices, development_labels, development_part, register
+from fedsrc.federation.local import register_table
+from fedsrc.planning.register import Choices, development_labels, development_part, draft, origin_of
 from fedsrc.protocol.registration import Development, Registration
 from fedsrc.records.development import development_count
 from fedsrc.records.units import Records, check_unit, unit_count
@@ -22,26 +23,43 @@ from fedsrc.records.units import Records, check_unit, unit_count
 DEVELOPMENT_SHARE = 0.2
 
 
-def new_registration(table: Records, picked: Choices) -> Registration:
+def new_registration(
+    table: Records, picked: Choices, ledger: Path, *, in_order: bool = False, fresh: bool = False
+) -> Registration:
     """Register from a part of the table itself, and say so."""
+    development = set_apart(table, picked)
+    registration = register_table(picked, table, development, ledger, in_order=in_order, fresh=fresh)
+    for line in (*origin_words(registration, picked), *mixture_words(registration)):
+        say(line)
+    return registration
+
+
+def draft_registration(table: Records, picked: Choices) -> Registration:
+    """The same with thresholds that stand in for those that a development release will give: nothing is spent."""
+    development = set_apart(table, picked)
+    registration = draft(picked, table, development)
+    origin = origin_of(picked, registration, table, development)
+    for line in (*(origin_words(registration, picked) if origin == "grid" else ()), *mixture_words(registration)):
+        say(line)
+    return registration
+
+
+def set_apart(table: Records, picked: Choices) -> Development:
+    """The part of a table that will choose thresholds; say how large it is, and what its owner sees in it."""
     development = development_part(table, picked.unit, DEVELOPMENT_SHARE)
-    registration = register(picked, table, development)
     units = development_count(table, development, picked.unit)
     one, apart, share = units == 1, count(units, picked.unit), units / unit_count(table, picked.unit)
     why = "to see how losses and sources look" if picked.grid else "to choose thresholds"
     say(
         f"No registration given: {apart} ({share:.0%}) {'is' if one else 'are'} set apart {why};"
-        f" {'it does' if one else 'they do'} not calibrate and privacy does not protect"
-        f" {'it' if one else 'them'}."
+        f" {'it does' if one else 'they do'} not calibrate."
     )
     say_development(table, development, picked)
-    for line in mixture_words(registration):
-        say(line)
-    return registration
+    return development
 
 
 def say_development(table: Records, development: Development, picked: Choices) -> None:
-    """What a development part, which is not protected, shows before anything is spent."""
+    """What a development part shows to whoever has the table, before anything is spent."""
     wanted = 0 if picked.grid else picked.thresholds
     units = development_count(table, development, picked.unit)
     for line in development_words(units, picked.unit, development_labels(table, development, picked.unit), wanted):

@@ -9,7 +9,8 @@ from typing import Any
 from fedsrc.cli.options import NAMES
 from fedsrc.common.words import count, plain
 from fedsrc.errors import FedsrcError
-from fedsrc.planning.register import Labels
+from fedsrc.planning.register import Choices, Labels
+from fedsrc.protocol.mechanism import thresholds_words
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.stream import Table
 from fedsrc.records.table import Columns
@@ -32,7 +33,7 @@ def uses(table: Table, unit: Unit, sites: Sequence[str]) -> str:
 
 
 def development_words(units: int, unit: Unit, labels: Labels, thresholds: int) -> list[str]:
-    """What the development part, which is not protected, shows: how many, how bad, and whether the wrong way round."""
+    """What the development part shows to its owner: how many, how bad, and whether the wrong way round."""
     lines = [f"Of the development answers, {labels.unsupported:.1%} count as unsupported."]
     if units < thresholds:
         lines.append(
@@ -46,6 +47,15 @@ def development_words(units: int, unit: Unit, labels: Labels, thresholds: int) -
             " (higher = better supported)?"
         )
     return lines
+
+
+def origin_words(registration: Registration, picked: Choices) -> list[str]:
+    """Where thresholds come from, and what that means for the units that chose them."""
+    if registration.thresholds.origin == "grid":
+        if picked.grid:
+            return []
+        return ["Noise would leave nothing of so few development units: thresholds are evenly spaced, as with --grid."]
+    return [f"Thresholds: {thresholds_words(registration)}."]
 
 
 def mixture_words(registration: Registration) -> list[str]:

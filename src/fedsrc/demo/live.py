@@ -24,7 +24,8 @@ from fedsrc.federation.flower.processes import Child, Tls, environment, free_por
 from fedsrc.federation.flower.superlink import Address, ServerPlan, supervise
 from fedsrc.federation.flower.trial_keys import make_trial
 from fedsrc.federation.live.site_socket import socket_of, too_long
-from fedsrc.planning.register import Choices, development_part, register
+from fedsrc.federation.local import register_table
+from fedsrc.planning.register import Choices, development_part
 from fedsrc.protocol.certificate import Body
 from fedsrc.protocol.messages import read_request
 from fedsrc.protocol.registration import Registration
@@ -33,7 +34,6 @@ from fedsrc.records.stream import Table
 from fedsrc.records.table import read_records
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
-from fedsrc.site.site import note_development
 
 Tell = Callable[[str], None]
 SHARE = 0.2  # of the records choose thresholds, as in the demo on one table
@@ -126,9 +126,8 @@ def _register(parties: Parties, public: dict[str, str]) -> Registration:
         capacities={site: pl.read_csv(parties.table(site)).height for site in parties.sites},
     )  # fmt: skip
     table = read_records(development)
-    with closing(Ledger(parties.of("server", "development.csv.ledger"))) as ledger:
-        note_development(table, ledger)
-    return register(choices, table, development_part(table, "record", 1.0), sites=parties.sites)
+    ledger = parties.of("server", "development.csv.ledger")
+    return register_table(choices, table, development_part(table, "record", 1.0), ledger, sites=parties.sites)
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""All sites in one process: the server's loop asks each site's own guard, on the same ledger and transcript."""
+"""All sites in one process: the server's loop asks each site's own guard, on the same ledger and transcript; and
+a registration made from such a table."""
 
 from __future__ import annotations
 
@@ -9,16 +10,18 @@ from pathlib import Path
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
+from fedsrc.planning.register import Choices, draft, origin_of, register
 from fedsrc.protocol.certificate import Body, signed
 from fedsrc.protocol.messages import Answer, Request
 from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
-from fedsrc.protocol.registration import Monitor, Registration
+from fedsrc.protocol.registration import Development, Monitor, Registration
 from fedsrc.protocol.transcript import Announced, Transcript
 from fedsrc.records.units import Records
 from fedsrc.server.folder import check_folder, check_server_key, write_certificate
 from fedsrc.server.issue import issue
 from fedsrc.server.loop import begin, record, run
 from fedsrc.server.state import Replay
+from fedsrc.site.development import develop
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow, check_limit
 from fedsrc.site.site import Site, open_sites
@@ -32,6 +35,30 @@ class LocalCarrier:
 
     def __call__(self, requests: Sequence[Request], /) -> list[Answer]:
         return [self._sites[request.site].answer(request) for request in requests]
+
+
+def register_table(
+    choices: Choices,
+    records: Records,
+    development: Development,
+    ledger_path: Path,
+    *,
+    sites: Sequence[str] | None = None,
+    in_order: bool = False,
+    fresh: bool = False,
+) -> Registration:
+    """Register from a table: its development units are released once, with noise, and thresholds follow from that.
+
+    The ledger keeps the release before it is used, and gives the same one to every registration on this table. Units
+    that are declared public, or of which no privacy is claimed, give exact quantiles; the ledger remembers that too.
+    """
+    made = draft(choices, records, development, sites=sites)
+    if origin_of(choices, made, records, development) == "grid":
+        return register(choices, records, development, sites=sites)
+    with closing(Ledger(ledger_path)) as ledger:
+        public = choices.public_development
+        release = develop(made, records, development, ledger, public=public, in_order=in_order, fresh=fresh)
+    return register(choices, records, development, sites=sites, release=release)
 
 
 def certify_table(

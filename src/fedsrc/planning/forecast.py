@@ -64,10 +64,12 @@ class Forecast:
 
 
 def with_aim(registration: Registration, target_risk: float, epsilon: float, rounds: int) -> Registration:
-    """The same registration with another target, epsilon and number of rounds."""
+    """The same registration with another target, epsilon and number of rounds; its thresholds are what they are."""
     fields = registration.model_dump()
     fields["claim"]["target_risk"] = target_risk
     fields["privacy"]["epsilon"] = epsilon
+    fields["thresholds"] |= {"origin": "declared", "asked": None}
+    fields["development"] = None
     fields["schedule"]["rounds"] = rounds
     fields["schedule"]["policy"] = "first" if registration.schedule.policy == "final" else registration.schedule.policy
     if isinstance(registration.certificate, Betting):

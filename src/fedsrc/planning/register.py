@@ -1,7 +1,12 @@
-"""Making a registration: thresholds from development records, a preset, and the user's choices."""
+"""Making a registration: thresholds from development records, a preset, and the user's choices.
+
+With privacy, thresholds follow from one noised release of the development units, and nothing else of them is
+registered. Exact quantiles are for records that are declared public, and for runs without privacy.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Decimal
@@ -14,14 +19,18 @@ from pydantic import ValidationError
 from fedsrc.common.values import describe
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
-from fedsrc.protocol.registration import Betting, Development, Registration, budgets
+from fedsrc.maths.quantiles import doubt, score_grid
+from fedsrc.protocol.mechanism import development_mechanism, most_noise
+from fedsrc.protocol.registration import Betting, Development, Noised, Registration, budgets
 from fedsrc.records.development import calibrating, development_count, development_rows
 from fedsrc.records.order import public_seed
 from fedsrc.records.units import Records, Unit, most_answers, unit_codes, unit_count
 
 Preset = Literal["default", "paper"]
+Origin = Literal["noised", "public", "development", "grid"]
 GRADED_GRID = 100
 FEWEST = 10  # development units that may choose thresholds
+MOST_ANSWERS = 10  # of a source, where nobody says; where records may be published, as many as one has, up to it
 WRONG_WAY = 4.0  # standard errors: scores that say nothing get there in fewer than one table of 30,000
 
 
@@ -37,6 +46,7 @@ class Choices:
     independent: bool = False
     thresholds: int = 20
     grid: bool = False
+    public_development: bool = False  # development records may be published: thresholds are their exact quantiles
     exact_thresholds: bool = False  # to the last digit, as the benchmarks want them, and not in few
     min_acceptance: float = 0.05
     failure_probability: float = 0.05
@@ -59,7 +69,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Labels:
-    """What the development part, which is not protected, shows of its labels: shares of unsupported answers."""
+    """What the development part shows of its labels, to whoever has the table: exact shares of unsupported answers."""
 
     unsupported: float
     upper: float
@@ -113,40 +123,87 @@ def development_part(records: Records, unit: Unit, share: float) -> Development:
     return development
 
 
-def register(
+def draft(
     choices: Choices, records: Records, development: Development, *, sites: Sequence[str] | None = None
 ) -> Registration:
-    """A registration whose thresholds come from the development part of `records` (or from a public grid)."""
-    rows = development_rows(records, development, choices.unit)
-    values = _grid(choices)
-    if not choices.grid:
-        units = development_count(records, development, choices.unit)
-        values = _development_thresholds(records.score[rows], units, choices)
-    answers = choices.max_answers
-    binary = bool(np.isin(records.loss[rows], (0.0, 1.0)).all())
-    unused = choices.grid and not development.inside
-    if unused:
-        _check_declared(choices, binary=binary)
-    if choices.unit == "source" and answers is None:
-        answers = min(most_answers(records, rows), 10)
-    known = replace(choices, max_answers=answers, loss_grid=choices.loss_grid or (1 if binary else GRADED_GRID))
-    names, kept = tuple(sites or records.site_names), None if unused else development
+    """All of a registration but its thresholds, for which a public grid stands in: a development release is made so."""
+    known, names = _settled(choices, records, development), tuple(sites or records.site_names)
     if known.dropout == "adversarial" and known.capacities is None and development.inside:
-        draft = _build(replace(known, dropout="independent"), values, names, kept)
-        known = replace(known, capacities={name: len(each) for name, each in calibrating(draft, records).items()})
-    return _build(known, values, names, kept)
+        rough = _build(replace(known, dropout="independent"), _grid(known), names, development)
+        known = replace(known, capacities={name: len(each) for name, each in calibrating(rough, records).items()})
+    return _build(known, _grid(known), names, development)
 
 
-def _check_declared(choices: Choices, *, binary: bool) -> None:
-    """With a public grid nothing that is registered comes from the table, whose records may calibrate later."""
-    if choices.unit == "source" and choices.max_answers is None:
-        raise FedsrcError(
-            "with --grid nothing is taken from the table", hint="say how many answers a source may have: --max-answers"
+def register(
+    choices: Choices,
+    records: Records,
+    development: Development,
+    *,
+    sites: Sequence[str] | None = None,
+    release: Noised | None = None,
+) -> Registration:
+    """A registration whose thresholds come from the development part of `records` (or from a public grid).
+
+    `release` is the noised release of that part, which a ledger keeps (`register_table` makes it).
+    """
+    if release is not None:
+        choices = replace(
+            choices,
+            max_answers=choices.max_answers or (release.privacy.max_answers if choices.unit == "source" else None),
+            loss_grid=choices.loss_grid or release.privacy.loss_grid,
         )
+    made = draft(choices, records, development, sites=sites)
+    origin = "noised" if release is not None else origin_of(choices, made, records, development)
+    fields, part = made.model_dump(), development.model_dump()
+    if origin == "grid":
+        return _validated({**fields, "development": part if development.inside else None})
+    values = _quantiles(choices, records, development) if release is None else release.thresholds(choices.thresholds)
+    if origin == "noised":
+        part["release"], fields["thresholds"]["asked"] = release, choices.thresholds
+    fields["thresholds"] |= {"values": values, "weights": [1.0 / len(values)] * len(values), "origin": origin}
+    return _validated({**fields, "development": part})
+
+
+def origin_of(choices: Choices, made: Registration, records: Records, development: Development) -> Origin:
+    """Where thresholds come from: a public grid too where noise would leave nothing of so few development units.
+
+    Too few for any threshold, or without a score, they are refused.
+    """
+    if choices.grid:
+        return "grid"
+    _scored(records, development, choices.unit)
+    if choices.public_development:
+        return "public"
+    if not made.privacy.private:
+        return "development"
+    units = development_count(records, development, choices.unit)
+    noise = most_noise(development_mechanism(made.privacy, len(score_grid())))
+    return "grid" if doubt(units, noise) == 1 else "noised"
+
+
+def _settled(choices: Choices, records: Records, development: Development) -> Choices:
+    """The choices with a cap on answers and a grid for losses: declared, or read off records that may be published."""
+    rows = development_rows(records, development, choices.unit)
+    binary = bool(np.isin(records.loss[rows], (0.0, 1.0)).all())
+    protected = not math.isinf(choices.epsilon) and not choices.public_development
+    unused = choices.grid and not development.inside
+    if protected or unused:
+        _check_declared(choices, binary=binary, unused=unused)
+    answers = choices.max_answers
+    if choices.unit == "source" and answers is None:
+        answers = MOST_ANSWERS if protected else min(most_answers(records, rows), MOST_ANSWERS)
+    return replace(choices, max_answers=answers, loss_grid=choices.loss_grid or (1 if binary else GRADED_GRID))
+
+
+def _check_declared(choices: Choices, *, binary: bool, unused: bool) -> None:
+    """What is registered of protected records is declared: of those that develop, nothing but the noised release; of
+    a table beside a public grid nothing at all, for its records may calibrate later."""
+    why = "with --grid nothing is taken from the table" if choices.grid else "nothing exact is taken from the table"
+    shared = choices.unit == "source" and choices.max_answers is None
+    if shared and (unused or choices.answer_weight == "answer"):
+        raise FedsrcError(why, hint="say how many answers a source may have: --max-answers")
     if choices.loss_grid is None and not binary:
-        raise FedsrcError(
-            "with --grid nothing is taken from the table", hint="losses are graded: say how finely, --loss-grid 100"
-        )
+        raise FedsrcError(why, hint="losses are graded: say how finely, --loss-grid 100")
 
 
 def development_labels(records: Records, development: Development, unit: Unit) -> Labels:
@@ -184,16 +241,28 @@ def register_grid(choices: Choices, sites: Sequence[str] | None) -> Registration
     return _build(choices, _grid(choices), tuple(sites), None)
 
 
-def _development_thresholds(scores: Floats, units: int, choices: Choices) -> tuple[float, ...]:
-    """Quantiles of the scores that are there."""
-    scored = scores[scores >= 0]
-    if units < FEWEST or not scored.size:
+def _quantiles(choices: Choices, records: Records, development: Development) -> tuple[float, ...]:
+    """Exact quantiles of the scores that are there; where privacy protects these records, there are none."""
+    if not math.isinf(choices.epsilon) and not choices.public_development:
         raise FedsrcError(
-            f"{units} development {choices.unit}s with {scored.size} scores are too few for thresholds",
-            hint=f"{FEWEST} of them are the fewest: bring more records, or take evenly spaced thresholds with --grid",
+            "thresholds from records that privacy protects need a noised release, which a ledger keeps",
+            hint="register_table makes it; Choices(public_development=True) declares these records public",
         )
+    scored = _scored(records, development, choices.unit)
     values = quantile_thresholds(scored, choices.thresholds)
     return values if choices.exact_thresholds else in_few_digits(values, scored)
+
+
+def _scored(records: Records, development: Development, unit: Unit) -> Floats:
+    """The development scores that are there; too few are refused."""
+    scores = records.score[development_rows(records, development, unit)]
+    scored, units = scores[scores >= 0], development_count(records, development, unit)
+    if units < FEWEST or not scored.size:
+        raise FedsrcError(
+            f"{units} development {unit}s with {scored.size} scores are too few for thresholds",
+            hint=f"{FEWEST} of them are the fewest: bring more records, or take evenly spaced thresholds with --grid",
+        )
+    return scored
 
 
 def _grid(choices: Choices) -> tuple[float, ...]:
@@ -216,11 +285,7 @@ def _build(
             "validity_days": choices.validity_days,
             **(choices.claim or {}),
         },
-        "thresholds": {
-            "values": values,
-            "weights": [1.0 / len(values)] * len(values),
-            "origin": "grid" if choices.grid else "development",
-        },
+        "thresholds": {"values": values, "weights": [1.0 / len(values)] * len(values), "origin": "grid"},
         "certificate": _certificate(choices),
         "privacy": _privacy(choices),
         "encoding": _encoding(choices.preset),
@@ -233,6 +298,10 @@ def _build(
         },
         "development": None if development is None else development.model_dump(),
     }
+    return _validated(fields)
+
+
+def _validated(fields: dict[str, Any]) -> Registration:
     try:
         return Registration.model_validate(fields)
     except ValidationError as error:

@@ -6,9 +6,11 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from fedsrc.errors import FedsrcError
 from fedsrc.maths import privacy
 from fedsrc.maths.basis import Basis, sensitivity_squared
-from fedsrc.protocol.registration import Histograms, Privacy, Registration
+from fedsrc.maths.kinds import Encoding
+from fedsrc.protocol.registration import IN_SUFFIXES, Histograms, Noised, Privacy, Registration
 
 SCALE_STEP = 1 << 20  # noise scales are rounded up to multiples of 2^-20, exact in every format
 EPSILON_STEP = 1e6  # an epsilon that is found by a search is rounded up to 6 decimals, alike on every machine
@@ -49,17 +51,42 @@ def registered_mechanism(registration: Registration) -> Mechanism:
     return mechanism(registration.privacy, registration.encoding, len(registration.thresholds.values))
 
 
+def development_mechanism(settings: Privacy, points: int) -> Mechanism:
+    """The mechanism of a development release over so many points, under the same privacy."""
+    return mechanism(settings, IN_SUFFIXES, points)
+
+
+def most_noise(rule: Mechanism) -> float:
+    """Variance of the noise in accepted mass (supported and unsupported together), where it is largest."""
+    return 2.0 * rule.unit_variance * float(rule.basis.variance_factor().max())
+
+
+def released_development(registration: Registration) -> Noised | None:
+    """The development release of a registration, with the noise that its privacy asks for, or refused."""
+    release = None if registration.development is None else registration.development.release
+    if release is not None and release.scale != development_mechanism(release.privacy, len(release.grid)).scale:
+        raise FedsrcError("the development release has another noise scale than its privacy asks for")
+    return release
+
+
 def replacement_epsilon(registration: Registration) -> float:
     """Epsilon of the registered noise, at the registered delta, for one unit being this one or any other.
 
     See docs/theory.md, (i) on replacement and (iii) on the tight conversion.
     """
-    settings, rule = registration.privacy, registered_mechanism(registration)
+    settings, release = registration.privacy, released_development(registration)
     if not settings.private:
         return math.inf
-    squared = sensitivity_squared(rule.basis, registration.encoding.kind, "replacement") * settings.mass_grid**2
-    found = privacy.epsilon_tight(privacy.rho_of_scale(squared, rule.scale), settings.delta)
+    rules = [(registered_mechanism(registration), registration.encoding.kind)]
+    if release is not None and release.privacy == settings:
+        rules.append((development_mechanism(settings, len(release.grid)), IN_SUFFIXES.kind))
+    found = max(_replaced(rule, kind, settings) for rule, kind in rules)
     return math.ceil(found * EPSILON_STEP) / EPSILON_STEP
+
+
+def _replaced(rule: Mechanism, kind: Encoding, settings: Privacy) -> float:
+    squared = sensitivity_squared(rule.basis, kind, "replacement") * settings.mass_grid**2
+    return privacy.epsilon_tight(privacy.rho_of_scale(squared, rule.scale), settings.delta)
 
 
 def replacement_words(registration: Registration) -> str:
@@ -74,6 +101,21 @@ def any_other(epsilon: float, unit: str) -> str:
     """Epsilon of a unit against any other, rounded up, and what is not protected at all."""
     rounded = math.ceil(1000 * epsilon) / 1000
     return f"against one {unit} being this one or any other: epsilon {rounded:g}; how many {unit}s there are is public"
+
+
+def thresholds_words(registration: Registration) -> str:
+    """Where the thresholds come from, and whether the units that chose them are protected."""
+    origin, release = registration.thresholds.origin, released_development(registration)
+    if release is not None:
+        settings, other = release.privacy, release.privacy != registration.privacy
+        made = f", made for an earlier registration: epsilon {settings.epsilon:g} at delta {settings.delta:g}"
+        noun = f"development {settings.unit}{'s' if release.units != 1 else ''}"
+        return f"from one noised release of {release.units:,} {noun}{made if other else ', protected like the others'}"
+    return {
+        "public": "exact quantiles of development records that are declared public, and not protected",
+        "development": "exact quantiles of development records, without privacy",
+        "grid": "evenly spaced, from no record",
+    }.get(origin, "declared")
 
 
 def noise_words(registration: Registration) -> str:

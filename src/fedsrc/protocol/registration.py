@@ -16,13 +16,14 @@ from typing import Annotated, Any, Literal, Self
 import tomli_w
 from pydantic import Field, ValidationError, model_validator
 
-from fedsrc.common.canonical import digest
+from fedsrc.common.canonical import canonical_bytes, digest
 from fedsrc.common.durable import read_text
 from fedsrc.common.toml import parse_toml
 from fedsrc.common.values import Frozen, Hex, Name, Numbers, Probability, Text, describe
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.kinds import Adjacency, BasisName, Conversion, Encoding
 from fedsrc.protocol.formats import FIRST_FORMAT, FIRST_HINT
+from fedsrc.protocol.messages import Coordinates
 
 MAX_BYTES = 4_000_000
 HEAD, VALID = "# fedsrc registration", "`fedsrc register` writes a valid one"
@@ -41,11 +42,16 @@ class Claim(Frozen):
 
 
 class Thresholds(Frozen):
-    """Candidate thresholds, their share of the failure budget, and where they came from."""
+    """Candidate thresholds, their share of the failure budget, and where they came from.
+
+    noised: quantiles of one noised release of the development units, `asked` of them before ties are merged. public:
+    exact quantiles of records that are declared public. development: exact quantiles of records, no privacy claimed.
+    """
 
     values: Numbers
     weights: Numbers
-    origin: Literal["development", "grid", "declared"] = "declared"
+    origin: Literal["noised", "public", "development", "grid", "declared"] = "declared"
+    asked: int | None = Field(None, ge=1)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -155,6 +161,9 @@ class Histograms(Frozen):
     basis_bits: int = Field(8, ge=1, le=20)
 
 
+IN_SUFFIXES = Histograms()  # a development release is encoded so, whatever calibration releases are
+
+
 class Own(Frozen):
     """Every site adds its own noise, and its release is opened by itself."""
 
@@ -229,6 +238,42 @@ class Schedule(Frozen):
     dropout: Literal["independent", "adversarial"] = "independent"
 
 
+class Noised(Frozen):
+    """The one release of a table's development units: supported and unsupported mass over a public grid of scores, in
+    the suffix basis, with noise. It holds the privacy it was made under: a later registration may use it again.
+    """
+
+    privacy: Privacy
+    units: int = Field(ge=1)
+    grid: Annotated[Numbers, Field(min_length=1, max_length=10_000)]
+    scale: float = Field(gt=0)
+    first: Coordinates
+    second: Coordinates
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if any(b <= a for a, b in pairwise((0.0, *self.grid, 1.0))):
+            raise ValueError("a grid of scores must be strictly increasing inside (0, 1)")
+        if not len(self.first) == len(self.second) == len(self.grid):
+            raise ValueError("a development release has two integers for every point of its grid")
+        if not self.privacy.private:
+            raise ValueError("a development release is noised, so its epsilon is finite")
+        return self
+
+    def thresholds(self, count: int) -> tuple[float, ...]:
+        """So many quantiles; ties are merged."""
+        from fedsrc.maths.quantiles import released_quantiles  # with numpy, which a gate does without
+
+        settings = self.privacy
+        return released_quantiles(
+            self.grid, (self.first, self.second), count, k=IN_SUFFIXES.basis_bits, g=settings.mass_grid, s=self.scale,
+            n=self.units, known=settings.unit == "record" or settings.answer_weight == "source",
+        )  # fmt: skip
+
+    def to_bytes(self) -> bytes:
+        return canonical_bytes(self.model_dump())
+
+
 class Development(Frozen):
     """The units that chose the thresholds: those of a table whose key, by a recorded seed, is below a share.
 
@@ -238,6 +283,7 @@ class Development(Frozen):
 
     share: float = Field(gt=0, le=1)
     seed: int = Field(0, ge=0, lt=1 << 63)
+    release: Noised | None = None
 
     @property
     def inside(self) -> bool:
@@ -281,11 +327,22 @@ class Registration(Frozen):
             self._check_ladder(self.certificate.ladder)
         if isinstance(self.certificate, Monitor):
             self._check_monitor(self.certificate)
+        self._check_thresholds()
         if self.schedule.dropout == "adversarial" and not self.charges_dropout:
             raise ValueError("dropout = 'adversarial' needs the betting certificate and a refusal budget")
         if self.schedule.dropout == "adversarial" and any(site.capacity is None for site in self.sites):
             raise ValueError("dropout = 'adversarial' needs the capacity of every site: what is not given is charged")
         return self
+
+    def _check_thresholds(self) -> None:
+        """Thresholds from a noised release are those that follow from it; exact ones are declared to be public."""
+        thresholds, release = self.thresholds, None if self.development is None else self.development.release
+        if (thresholds.origin == "noised") != (release is not None) or (release is None) != (thresholds.asked is None):
+            raise ValueError("a development release and thresholds of origin 'noised', so many asked for, go together")
+        if release is not None and thresholds.values != release.thresholds(thresholds.asked or 1):
+            raise ValueError("the thresholds do not follow from the development release")
+        if thresholds.origin == "development" and self.privacy.private:
+            raise ValueError("thresholds of origin 'development' are exact: with a finite epsilon call them 'public'")
 
     def _check_ladder(self, rungs: tuple[float, ...]) -> None:
         if any(b <= a for a, b in pairwise(rungs)) or not 0 < rungs[0] <= rungs[-1] < 1:

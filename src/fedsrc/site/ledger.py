@@ -2,6 +2,7 @@
 
 One transaction marks the units spent, stores the exact bytes of the release and debits the privacy, before anything
 is sent. Asked again for the same request, the ledger gives the same bytes. Spent is spent for every registration.
+The units that choose thresholds are released once too, all together: a table has one development release in its life.
 
 A unit is known by its table (the file's digest, and the columns it was cut by), by its id and source, and by what its
 row holds. A known id or source is refused; the same id in another spelling is asked about; rows in common beyond what
@@ -62,7 +63,14 @@ INSERT OR IGNORE INTO unit SELECT kind, tidy(name), content FROM unit WHERE tidy
 DELETE FROM unit WHERE tidy(name) != name;
 INSERT OR IGNORE INTO unit SELECT 'plain ' || kind, plain(name), content FROM unit WHERE plain(name) != name;
 """
-SCHEMAS = (FIRST_SCHEMA, SECOND_SCHEMA)  # a ledger of version n has been through the first n of them
+THIRD_SCHEMA = """
+CREATE TABLE development (
+    content TEXT PRIMARY KEY, cut_by TEXT, rho REAL NOT NULL, release BLOB NOT NULL
+) STRICT;
+INSERT OR IGNORE INTO development SELECT content, NULL, 9e999, X'' FROM intake
+WHERE cut = 'development records' OR cut LIKE '%for development%';
+"""
+SCHEMAS = (FIRST_SCHEMA, SECOND_SCHEMA, THIRD_SCHEMA)  # a ledger of version n has been through the first n of them
 FIND_INTAKE = "SELECT number, site, content, cut, units, seed, cut_by FROM intake WHERE site = ? AND content = ?"
 FIND_ELSEWHERE = """
 SELECT site, cut FROM intake WHERE content = ? AND (whole OR ? OR cut_by IS NOT ?) AND NOT (cut = ? AND ?)
@@ -76,7 +84,8 @@ ROWS = """
 SELECT digests FROM row JOIN intake ON intake = number WHERE bucket = ?1 AND (content = ?2) = ?3 AND cells = ?4
 """
 ACCOUNTS = """
-SELECT number, site, content, cut, units, seed, COALESCE(SUM(slots), 0), COUNT(request), COALESCE(MAX(rho), 0), asserted
+SELECT number, site, content, cut, units, seed, COALESCE(SUM(slots), 0), COUNT(request),
+COALESCE(MAX(spend.rho), 0), asserted, (SELECT rho FROM development WHERE development.content = intake.content)
 FROM intake LEFT JOIN spend ON spend.intake = intake.number WHERE site = ? GROUP BY number ORDER BY number
 """
 MADE = "FROM spend JOIN intake ON intake = number WHERE site = ? AND registration = ?"
@@ -123,6 +132,7 @@ class Account:
     releases: int
     largest_rho: float
     asserted: bool  # somebody said that its units were in no earlier table, where the ledger could not tell
+    developed: float | None  # what the one release of its development units cost them; inf: published as they are
 
 
 class Ledger:
@@ -235,6 +245,22 @@ class Ledger:
                 "INSERT INTO spend VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (request.digest, request.registration, intake.number, first, request.slots, rho, data),
             )
+        return data
+
+    def develop(self, content: str, cut_by: str, rho: float, make: Callable[[], bytes]) -> bytes:
+        """The one release of a table's development units: the stored bytes, or made now.
+
+        No bytes: the units are published as they are. Whatever was first stands, for every registration.
+        """
+        with self._transaction() as sql:
+            row = sql.execute("SELECT cut_by, release FROM development WHERE content = ?", (content,)).fetchone()
+            if row is not None and row[0] not in (None, cut_by):
+                raise self._other_columns()
+            if row is not None:
+                return bytes(row[1])
+            self._check_privacy(sql, rho)
+            data = make()
+            sql.execute("INSERT INTO development VALUES (?, ?, ?, ?)", (content, cut_by, rho, data))
         return data
 
     def allow(self, site: str, registration: Registration) -> None:
@@ -377,7 +403,7 @@ class Ledger:
 
     def _chose_thresholds(self) -> FedsrcError:
         return FedsrcError(
-            "this table chose thresholds or a score, so its units are not protected and cannot calibrate",
+            "this table chose thresholds or a score, so its units are spent and cannot calibrate",
             where=str(self.path),
             hint="calibrate on other records; `fedsrc certify` without a registration splits one table for you",
         )

@@ -99,12 +99,26 @@ def _account(account: Account) -> list[str]:
     left = intake.units - account.spent
     order = "in the table's order" if intake.seed == IN_ORDER else "shuffled"
     words = [f"  table {intake.content[:16]}...: {intake.units:,} units ({intake.cut}), {order}"]
+    words += _developed(account.developed)
     if intake.cut == DEVELOPMENT:
         return [*words, "    it chose thresholds or a score and cannot calibrate"]
     if account.asserted:
         words.append("    that none of its units was in an earlier table was asserted (--fresh), not seen")
     if not account.releases:
         return [*words, f"    nothing released, {left:,} units left"]
-    price = epsilon_tight(account.largest_rho, DELTA)
-    spent = "without noise" if math.isinf(price) else f"at most epsilon {price:.4g} at delta {DELTA:g} each"
+    spent = _price(account.largest_rho)
     return [*words, f"    {account.spent:,} spent in {account.releases:,} releases ({spent}), {left:,} left"]
+
+
+def _developed(rho: float | None) -> list[str]:
+    """What became of the units that chose thresholds."""
+    if rho is None:
+        return []
+    if rho == 0 or math.isinf(rho):
+        return ["    its development units are published, and not protected"]
+    return [f"    its development units were released once ({_price(rho)})"]
+
+
+def _price(rho: float) -> str:
+    price = epsilon_tight(rho, DELTA)
+    return "without noise" if math.isinf(price) else f"at most epsilon {price:.4g} at delta {DELTA:g} each"

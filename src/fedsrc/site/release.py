@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedsrc.maths.arrays import Ints
-from fedsrc.protocol.mechanism import registered_mechanism
+from fedsrc.protocol.mechanism import Mechanism, registered_mechanism
 from fedsrc.protocol.messages import Link, Order, Release, Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.site.noise import add_discrete_gaussian
@@ -14,8 +14,7 @@ def make_release(
 ) -> Release:
     """Encode the histogram of exactly the request's slots and add noise."""
     rule = registered_mechanism(registration)
-    exact = rule.basis.encode(counts)
-    noisy = add_discrete_gaussian(exact, rule.scale, sensitivity=rule.sensitivity, rho=rule.rho)
+    noisy = noised(rule, counts)
     return Release(
         request=request.digest,
         site=request.site,
@@ -29,3 +28,8 @@ def make_release(
         first=tuple(noisy[0].tolist()),
         second=tuple(noisy[1].tolist()),
     )
+
+
+def noised(rule: Mechanism, counts: Ints) -> Ints:
+    """The integers that leave a site: a histogram in the mechanism's basis, plus its noise."""
+    return add_discrete_gaussian(rule.basis.encode(counts), rule.scale, sensitivity=rule.sensitivity, rho=rule.rho)

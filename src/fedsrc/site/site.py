@@ -124,9 +124,9 @@ def open_sites(
     return sites
 
 
-def note_development(records: Records, ledger: Ledger) -> None:
-    """Write down that a table chose thresholds, so that it cannot calibrate later: its units are not protected."""
-    note_used(records.digest, len(records), names_of(records), ledger)
+def note_development(records: Records, ledger: Ledger, *, fresh: bool = True) -> None:
+    """Write down that a table chose thresholds, so that it cannot calibrate later: its units are spent."""
+    ledger.take_in(LOCAL_SITE, records.digest, DEVELOPMENT, len(records), names_of(records), fresh=fresh)
 
 
 def note_used(content: str, rows: int, names: Names, ledger: Ledger) -> None:

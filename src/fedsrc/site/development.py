@@ -1,0 +1,108 @@
+"""The development units of a table: released once, with noise, by the mechanism that calibration releases have.
+
+A unit is of the development part or calibrates, by its own name. So each is in one release at most, and the registered
+privacy covers the whole table.
+
+See docs/theory.md, (v) The whole table.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import ValidationError
+
+from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Ints
+from fedsrc.maths.quantiles import score_grid
+from fedsrc.protocol.mechanism import registered_mechanism
+from fedsrc.protocol.registration import IN_SUFFIXES, Development, Noised, Registration, Thresholds
+from fedsrc.records.development import development_count, development_rows, names_of
+from fedsrc.records.masses import histogram
+from fedsrc.records.units import Records, check_unit, units_of
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.release import noised
+from fedsrc.site.site import note_development, open_sites
+
+
+def develop(
+    draft: Registration, records: Records, development: Development, ledger: Ledger, *,
+    public: bool = False, in_order: bool = False, fresh: bool = False,
+) -> Noised | None:  # fmt: skip
+    """The one release of a table's development units: as it was made before, or made now under a draft registration.
+
+    None: they are published as they are, declared public or without privacy. What was first stands: a table that was
+    released with noise is never published, and one that was published is not called protected.
+    """
+    exact = public or not draft.privacy.private
+    with ledger.at_once():
+        if development.inside:
+            open_sites(draft, records, ledger, in_order=in_order, fresh=fresh)
+        else:
+            note_development(records, ledger, fresh=fresh or exact)
+        stored = ledger.develop(
+            records.digest, names_of(records).cut_by, _cost(draft, public),
+            lambda: b"" if exact else make_development(draft, records, development).to_bytes(),
+        )  # fmt: skip
+    if not stored and exact:
+        return None
+    return _again(stored, draft, ledger, public=public)
+
+
+def make_development(draft: Registration, records: Records, development: Development) -> Noised:
+    """Count the development units over the public grid, and add noise."""
+    grid, settings = over_grid(draft), draft.privacy
+    rule = registered_mechanism(grid)
+    first, second = noised(rule, development_masses(grid, records, development)).tolist()
+    units, points = development_count(records, development, settings.unit), grid.thresholds.values
+    return Noised(privacy=settings, units=units, grid=points, scale=rule.scale, first=first, second=second)
+
+
+def over_grid(draft: Registration) -> Registration:
+    """The draft with the public grid of scores for thresholds, and the encoding that development releases have."""
+    points = score_grid()
+    thresholds = Thresholds(values=points, weights=[1 / len(points)] * len(points), origin="grid")
+    return draft.model_copy(update={"thresholds": thresholds, "encoding": IN_SUFFIXES})
+
+
+def development_masses(grid: Registration, records: Records, development: Development) -> Ints:
+    """The two histograms of the development units, before the noise."""
+    settings = grid.privacy
+    check_unit(records, settings.unit if settings.unit == "source" or settings.independent else None, "the table")
+    keep = development_rows(records, development, settings.unit)
+    sites = [units_of(records, name, settings.unit, max_answers=settings.max_answers, keep=keep)
+             for name in records.site_names]  # fmt: skip
+    return np.sum([histogram(grid, units) for units in sites], axis=0, dtype=np.int64)
+
+
+def _cost(draft: Registration, public: bool) -> float:
+    """zCDP of the release: none for what is public anyway."""
+    if public:
+        return 0.0
+    return registered_mechanism(over_grid(draft)).rho
+
+
+def _again(stored: bytes, draft: Registration, ledger: Ledger, *, public: bool) -> Noised:
+    """A stored release, if it fits what is registered now."""
+    if not stored:
+        raise FedsrcError(
+            "the development records of this table were published before, as they are: noise no longer protects them",
+            where=str(ledger.path),
+            hint="say so with --public-development, take evenly spaced thresholds with --grid, or bring other records",
+        )
+    if public:
+        raise FedsrcError(
+            "the development records of this table were released with noise before: they cannot be public",
+            where=str(ledger.path),
+            hint="leave --public-development out: the same noised release is used again",
+        )
+    try:
+        release = Noised.model_validate_json(stored)
+    except ValidationError as error:
+        raise FedsrcError("it holds a development release that cannot be read", where=str(ledger.path)) from error
+    if release.privacy.unit != draft.privacy.unit:
+        raise FedsrcError(
+            f"the development records of this table were released before, as {release.privacy.unit}s",
+            where=str(ledger.path),
+            hint=f"register with --unit {release.privacy.unit}, take --grid, or bring other records",
+        )
+    return release
