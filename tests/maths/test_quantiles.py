@@ -15,7 +15,8 @@ from fedsrc.maths.arrays import Floats
 from fedsrc.maths.basis import Basis
 from fedsrc.maths.quantiles import doubt, noised_quantiles, released_quantiles, score_grid
 
-X = np.asarray(score_grid())
+GRID = score_grid()
+X = np.asarray(GRID)
 LAWS = {
     "even": lambda rng, n: rng.random(n),
     "at both ends": lambda rng, n: rng.beta(0.2, 0.2, n),
@@ -28,7 +29,8 @@ def masses(score: Floats, basis: Basis, grid: int) -> list[list[int]]:
     """The exact integers: half of everything supported, half not."""
     counts = np.bincount(np.searchsorted(X, score, side="right"), minlength=X.size + 1)
     first = counts * (grid // 2)
-    return basis.encode(np.stack([first, counts * grid - first])).tolist()
+    found: list[list[int]] = basis.encode(np.stack([first, counts * grid - first])).tolist()
+    return found
 
 
 def test_the_grid_is_fine_and_dense_at_both_ends() -> None:
@@ -44,7 +46,7 @@ def test_the_grid_is_fine_and_dense_at_both_ends() -> None:
 def test_without_noise_they_are_the_nearest_points_to_the_quantiles(name: str, grid: int) -> None:
     score = LAWS[name](np.random.default_rng(1), 4000)
     basis = Basis("suffix", X.size)
-    found = released_quantiles(X, masses(score, basis, grid), 20, k=8, g=grid, s=0.0, n=4000, known=True)
+    found = released_quantiles(GRID, masses(score, basis, grid), 20, k=8, g=grid, s=0.0, n=4000, known=True)
     accepted = np.asarray([(score >= x).mean() for x in X])
     for j in range(1, 21):
         best = np.abs(accepted - (1 - j / 21)).min()
@@ -62,7 +64,7 @@ def test_with_noise_they_are_near_the_quantiles(units: int, off: float) -> None:
     for _ in range(50):
         score = rng.beta(0.3, 0.3, units)
         noisy = np.asarray(masses(score, basis, 1)) + np.rint(scale * rng.standard_normal((2, X.size))).astype(np.int64)
-        found = released_quantiles(X, noisy.tolist(), 20, k=8, g=1, s=scale, n=units, known=True)
+        found = released_quantiles(GRID, noisy.tolist(), 20, k=8, g=1, s=scale, n=units, known=True)
         assert 1 <= len(found) <= 20
         shares = [1.0, *((score >= x).mean() for x in found), 0.0]
         far.append(max(a - b for a, b in pairwise(shares)) - 1 / 21)
@@ -82,7 +84,7 @@ def test_an_unknown_mass_is_what_the_first_suffix_says() -> None:
     """Units of half a mass each: with n for the mass of all, no threshold would accept more than half."""
     score, basis = np.random.default_rng(4).random(4000), Basis("suffix", X.size)
     half = (np.asarray(masses(score, basis, 2)) // 2).tolist()
-    known, unknown = (released_quantiles(X, half, 9, k=8, g=2, s=0.0, n=4000, known=each) for each in (True, False))
+    known, unknown = (released_quantiles(GRID, half, 9, k=8, g=2, s=0.0, n=4000, known=each) for each in (True, False))
     assert (len(known), len(unknown)) == (5, 9)
     assert unknown[0] == pytest.approx(0.1, abs=0.02)
     assert known[0] == X[0]

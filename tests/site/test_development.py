@@ -51,7 +51,9 @@ def test_the_release_and_its_thresholds_are_registered(tmp_path: Path) -> None:
 def test_every_later_registration_uses_the_same_release(tmp_path: Path, share: float) -> None:
     """At another target, epsilon, number of thresholds or preset; and at no privacy at all."""
     first = made(tmp_path, share=share)
-    others = [{"target_risk": 0.1}, {"epsilon": 1.0}, {"epsilon": math.inf}, {"thresholds": 7}, {"preset": "paper"}]
+    others: list[dict[str, Any]] = [
+        {"target_risk": 0.1}, {"epsilon": 1.0}, {"epsilon": math.inf}, {"thresholds": 7}, {"preset": "paper"},
+    ]  # fmt: skip
     assert made(tmp_path, share=share) == first
     for choices in others:
         reg = made(tmp_path, share=share, **choices)
@@ -114,7 +116,8 @@ def test_a_table_that_was_cut_otherwise_is_refused_before_it_is_released(tmp_pat
 def test_the_sites_limit_counts(tmp_path: Path) -> None:
     with closing(Ledger(tmp_path / "ledger")) as ledger:
         ledger.limit(3.0)
-    for choices in ({}, {"epsilon": math.inf}):
+    tries: list[dict[str, Any]] = [{}, {"epsilon": math.inf}]
+    for choices in tries:
         with pytest.raises(FedsrcError, match="more than epsilon 3, the site's limit"):
             made(tmp_path, **choices)
     assert made(tmp_path, epsilon=2.0).thresholds.origin == "noised"
@@ -129,7 +132,7 @@ def test_nothing_else_of_protected_records_is_registered(tmp_path: Path) -> None
     """A cap on answers and a grid for losses that follow the records would be exact numbers about them."""
     names = tuple(map(str, range(100)))
     shared = replace(table(300), source=np.arange(300) % 100, source_names=names)
-    part = {"unit": "source", "share": 1.0}
+    part: dict[str, Any] = {"unit": "source", "share": 1.0}
     assert made(tmp_path / "a", shared, **part).privacy.max_answers == 10
     with pytest.raises(FedsrcError, match="--max-answers"):
         made(tmp_path / "b", shared, answer_weight="answer", **part)

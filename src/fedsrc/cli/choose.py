@@ -32,7 +32,7 @@ def choose_command(records: Path, names: tuple[str, ...], target: Path, ledger: 
     """Choose one score among columns of RECORDS, a table of development answers that `fedsrc score` wrote.
 
     Extra passes of the model are read from the table's manifest, which lies beside it. The ledger notes the records,
-    so that they cannot calibrate what was chosen on them.
+    so that they cannot calibrate what was chosen on them. What is written of them is exact: no privacy covers it.
     """
     sha256, table = file_digest(records), _table(records)
     choice = choose(table, names, _passes(records, names), records_sha256=sha256)

@@ -98,6 +98,7 @@ def fit_command(answers: Path, target: Path, kind: str, ledger: Path | None, out
 
     The folder names every source and text of evidence by a fingerprint, and `fedsrc score` refuses to score them with
     it: answers that calibrate or evaluate must come from other sources. The ledger notes their ids and sources too.
+    A fitted score is a function of its answers, without noise: no privacy covers them.
     """
     _check_options(kind, options)
     refuse_existing(target)

@@ -37,7 +37,10 @@ def forecast_command(
     output: str,
     **settings: Any,
 ) -> None:
-    """How many units and rounds it should take, before any label or privacy is spent."""
+    """How many units and rounds it should take, before any label or privacy is spent.
+
+    From --records it is exact, without noise: for whoever may see them.
+    """
     registered = Registration.read(registration)
     if records is not None and acceptance is None and risk is None:
         sites = from_development(registered, read_table(records, settings))

@@ -11,7 +11,7 @@ from fedsrc.cli.options import CHOICES, FORMAT, FRESH, LEDGER, TABLE_OPTIONS, Fi
 from fedsrc.cli.output import emit
 from fedsrc.cli.registering import choices_of, given_choices, say_development
 from fedsrc.cli.streams import command, say
-from fedsrc.cli.table import ledger_of, mixture_words, origin_words, read_table, table_options
+from fedsrc.cli.table import fallback_words, ledger_of, mixture_words, read_table, table_options
 from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import register_table
@@ -67,7 +67,7 @@ def register_command(
         registration = register_table(picked, table, part, place, sites=names, fresh=fresh)
         if registration.development is not None:
             say_development(table, registration.development, picked)
-        for line in origin_words(registration, picked):
+        for line in fallback_words(registration, picked):
             say(line)
     for line in mixture_words(registration):
         say(line)

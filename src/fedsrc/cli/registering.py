@@ -11,11 +11,12 @@ import click
 from click.core import ParameterSource
 
 from fedsrc.cli.streams import say
-from fedsrc.cli.table import development_words, mixture_words, origin_words
+from fedsrc.cli.table import development_words, fallback_words, mixture_words
 from fedsrc.common.words import count
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import register_table
 from fedsrc.planning.register import Choices, development_labels, development_part, draft, origin_of
+from fedsrc.protocol.mechanism import thresholds_words
 from fedsrc.protocol.registration import Development, Registration
 from fedsrc.records.development import development_count
 from fedsrc.records.units import Records, check_unit, unit_count
@@ -29,7 +30,8 @@ def new_registration(
     """Register from a part of the table itself, and say so."""
     development = set_apart(table, picked)
     registration = register_table(picked, table, development, ledger, in_order=in_order, fresh=fresh)
-    for line in (*origin_words(registration, picked), *mixture_words(registration)):
+    say(f"Thresholds: {thresholds_words(registration)}.")
+    for line in (*fallback_words(registration, picked), *mixture_words(registration)):
         say(line)
     return registration
 
@@ -39,7 +41,7 @@ def draft_registration(table: Records, picked: Choices) -> Registration:
     development = set_apart(table, picked)
     registration = draft(picked, table, development)
     origin = origin_of(picked, registration, table, development)
-    for line in (*(origin_words(registration, picked) if origin == "grid" else ()), *mixture_words(registration)):
+    for line in (*(fallback_words(registration, picked) if origin == "grid" else ()), *mixture_words(registration)):
         say(line)
     return registration
 

@@ -10,7 +10,6 @@ from fedsrc.cli.options import NAMES
 from fedsrc.common.words import count, plain
 from fedsrc.errors import FedsrcError
 from fedsrc.planning.register import Choices, Labels
-from fedsrc.protocol.mechanism import thresholds_words
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.stream import Table
 from fedsrc.records.table import Columns
@@ -49,13 +48,11 @@ def development_words(units: int, unit: Unit, labels: Labels, thresholds: int) -
     return lines
 
 
-def origin_words(registration: Registration, picked: Choices) -> list[str]:
-    """Where thresholds come from, and what that means for the units that chose them."""
-    if registration.thresholds.origin == "grid":
-        if picked.grid:
-            return []
-        return ["Noise would leave nothing of so few development units: thresholds are evenly spaced, as with --grid."]
-    return [f"Thresholds: {thresholds_words(registration)}."]
+def fallback_words(registration: Registration, picked: Choices) -> list[str]:
+    """Why thresholds are evenly spaced although nobody asked for that."""
+    if picked.grid or registration.thresholds.origin != "grid":
+        return []
+    return ["Noise would leave nothing of so few development units: thresholds are evenly spaced, as with --grid."]
 
 
 def mixture_words(registration: Registration) -> list[str]:

@@ -180,13 +180,14 @@ def _sites(body: Body) -> list[str]:
 def _privacy(body: Body, noise: str) -> list[str]:
     p = body["privacy"]
     if p["mechanism"] == "none":
-        return ["Privacy: none (epsilon infinite); exact histograms were released"]
+        return ["Privacy: none (epsilon infinite); exact histograms were released", f"  thresholds: {p['thresholds']}"]
     return [
         f"Privacy: every {p['unit']} that calibrated has epsilon {p['epsilon']:g}, delta {p['delta']:g}"
         " (smaller is more private)",
         f"  protected against: one {p['unit']} {ADJACENCY[p['adjacency']]}",
         *([f"  {any_other_words(body)}"] if any_other_words(body) else []),
         f"  by discrete Gaussian {noise}",
+        f"  thresholds: {p['thresholds']}",
         f"  for statisticians: {statistician_words(body)}",
     ]
 

@@ -123,7 +123,7 @@ def _sites(view: View, unit: str) -> list[str]:
     head = [
         f"## {unit.capitalize()}s and privacy per site",
         "",
-        f"{used} Every {unit} asked for has {loss}.{against}",
+        f"{used} Every {unit} asked for has {loss}.{against} Thresholds: {privacy['thresholds']}.",
         "",
     ]
     return [*head, *_table(names, rows), *(["", found.left_out] if found.left_out else [])]

@@ -14,7 +14,7 @@ import numpy as np
 from fedsrc.common.clock import TIME
 from fedsrc.protocol.certificate import Body
 from fedsrc.protocol.formats import FORMAT
-from fedsrc.protocol.mechanism import registered_mechanism, replacement_epsilon
+from fedsrc.protocol.mechanism import registered_mechanism, replacement_epsilon, thresholds_words
 from fedsrc.protocol.registration import Betting, Monitor, Registration
 from fedsrc.protocol.transcript import Chain
 from fedsrc.server.bounds import Bounds, report, sample
@@ -195,6 +195,7 @@ def _privacy(registration: Registration) -> Body:
         "rho": rule.rho,
         "scale": rule.scale,
         "releases_per_unit": 1,
+        "thresholds": thresholds_words(registration),
     }
 
 
@@ -281,10 +282,12 @@ def _origin_note(registration: Registration) -> Body:
 
 
 def _development_note(registration: Registration) -> list[Body]:
-    if registration.thresholds.origin != "development":
-        return []
-    what = "thresholds are published quantiles of development records, which privacy does not protect"
-    return [{"what": what, "how": "declared"}]
+    origin = registration.thresholds.origin
+    if origin == "noised":
+        return [{"what": "thresholds follow from the registered release of development units", "how": "checked"}]
+    if origin == "public":
+        return [{"what": "development records, whose exact quantiles are published, are public", "how": "declared"}]
+    return []
 
 
 def _grid_note(registration: Registration) -> list[Body]:

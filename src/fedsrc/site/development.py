@@ -60,7 +60,7 @@ def make_development(draft: Registration, records: Records, development: Develop
 def over_grid(draft: Registration) -> Registration:
     """The draft with the public grid of scores for thresholds, and the encoding that development releases have."""
     points = score_grid()
-    thresholds = Thresholds(values=points, weights=[1 / len(points)] * len(points), origin="grid")
+    thresholds = Thresholds(values=points, weights=(1 / len(points),) * len(points), origin="grid")
     return draft.model_copy(update={"thresholds": thresholds, "encoding": IN_SUFFIXES})
 
 
@@ -71,7 +71,7 @@ def development_masses(grid: Registration, records: Records, development: Develo
     keep = development_rows(records, development, settings.unit)
     sites = [units_of(records, name, settings.unit, max_answers=settings.max_answers, keep=keep)
              for name in records.site_names]  # fmt: skip
-    return np.sum([histogram(grid, units) for units in sites], axis=0, dtype=np.int64)
+    return np.asarray(np.sum([histogram(grid, units) for units in sites], axis=0), dtype=np.int64)
 
 
 def _cost(draft: Registration, public: bool) -> float:
