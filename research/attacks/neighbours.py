@@ -1,7 +1,7 @@
 """Neighbouring tables: two files that differ in one unit alone, and what that changes in the integers before the noise.
 
 `measure` goes all the way from files on disk through reading, capping, the split, binning and encoding. Cases are
-numbered: the same number is the same case on every machine.
+numbered: the same number is the same case on every machine. `development_change` does so for the development release.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from fedsrc.records.order import IN_ORDER
 from fedsrc.records.stream import Table, examine
 from fedsrc.records.units import Records, Units
 from fedsrc.site import streamed
+from fedsrc.site.development import development_masses, over_grid
 from fedsrc.site.ledger import Intake
 
 SITE = "a"
@@ -169,6 +170,26 @@ def _measured(number: int, folder: Path) -> Measured:
         len(_differ(one, before.masses, after.masses)), len(_differ(one, before.release_of, after.release_of)),
         int(third is not None), moved,
     )  # fmt: skip
+
+
+def development_change(number: int, folder: Path) -> float | None:
+    """How far one unit moves the exact integers of the development release, as a share of its sensitivity.
+
+    None: this case has no development part.
+    """
+    one = case(number)
+    part = one.registration.development
+    if part is None:
+        return None
+    grid = over_grid(one.registration)
+    rule, exact = registered_mechanism(grid), list[Ints]()
+    for each, name in ((one, "one"), (neighbour(one, number), "other")):
+        path = folder / f"{name}.{one.kind}"
+        _write(each, path)
+        records = Table(path, missing="keep").whole().at(SITE)
+        exact.append(rule.basis.encode(development_masses(grid, records, part)))
+    moved = (exact[0] - exact[1]).astype(np.float64)
+    return float(np.linalg.norm(moved)) / rule.sensitivity
 
 
 def _differ(made: Case, one: dict[Name, Any], other: dict[Name, Any], also: Name | None = None) -> list[Name]:

@@ -21,6 +21,7 @@ import pytest
 
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.transcript import Arrived, read_transcript
+from fedsrc.server.folder import read_registration
 from fedsrc.server.verify import verify
 from tests.support.crash_scenarios import CRASHED, REFUSED, SCENARIOS, Fault, child, files_registration
 
@@ -52,6 +53,21 @@ def spends(folder: Path) -> list[tuple[str, int, int, str, bytes]]:
     return rows
 
 
+def developments(folder: Path) -> list[bytes]:
+    """Every development release ever made."""
+    rows = list[bytes]()
+    for path in sorted(folder.glob("*ledger")):
+        with closing(sqlite3.connect(path)) as sql:
+            rows += [row[0] for row in sql.execute("SELECT release FROM development")]
+    return rows
+
+
+def registered_developments(run: Path) -> list[bytes]:
+    """The one that a run's registration holds, if it has one."""
+    part = read_registration(run).development
+    return [] if part is None or part.release is None else [part.release.to_bytes()]
+
+
 def check(scenario: str, folder: Path) -> None:
     """The invariants after the run was started again and came to its end."""
     body = verify(folder / "run").body
@@ -64,6 +80,7 @@ def check(scenario: str, folder: Path) -> None:
     entries = read_transcript(folder / "run" / TRANSCRIPT)[0]
     folded = {e.release.request: e.release.to_bytes() for e in entries if isinstance(e, Arrived)}
     assert folded == {request: release for _, _, _, request, release in made}  # nothing lost, nothing made twice
+    assert developments(folder) == registered_developments(folder / "run")
     SCENARIOS[scenario](folder, "unbroken")
     for name in (TRANSCRIPT, CERTIFICATE):
         assert (folder / "unbroken" / name).read_bytes() == (folder / "run" / name).read_bytes()

@@ -15,7 +15,8 @@ from fedsrc.common import durable as files
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.airgap import answer_file, collect, start
-from fedsrc.federation.local import certify_table
+from fedsrc.federation.local import certify_table, register_table
+from fedsrc.planning.register import Choices, development_part
 from fedsrc.protocol.messages import read_request
 from fedsrc.protocol.registration import Registration
 from fedsrc.site.ledger import Ledger
@@ -35,8 +36,10 @@ def key(number: int) -> Key:
     return Key.from_private_bytes(bytes([number]) * 32)
 
 
-def certify_registration() -> Registration:
-    return registration(RECORDS, batch=100, rounds=3, policy="final")
+def certify_registration(ledger: Path) -> Registration:
+    """From the table itself: its development part is released first."""
+    choices = Choices(0.2, 4.0, batch=100, rounds=3, policy="final")
+    return register_table(choices, RECORDS, development_part(RECORDS, "record", 0.2), ledger)
 
 
 def files_registration() -> Registration:
@@ -49,7 +52,8 @@ def files_registration() -> Registration:
 
 def certify(folder: Path, run: str = "run") -> None:
     """The local mode, from a table to a certificate."""
-    certify_table(certify_registration(), RECORDS, folder / run, folder / "ledger", key(9))
+    registered = certify_registration(folder / "ledger")
+    certify_table(registered, RECORDS, folder / run, folder / "ledger", key(9))
 
 
 def by_files(folder: Path, run: str = "run") -> None:

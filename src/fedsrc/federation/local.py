@@ -12,6 +12,7 @@ from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.planning.register import Choices, draft, origin_of, register
 from fedsrc.protocol.certificate import Body, signed
+from fedsrc.protocol.mechanism import released_development
 from fedsrc.protocol.messages import Answer, Request
 from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Development, Monitor, Registration
@@ -79,6 +80,7 @@ def certify_table(
         raise FedsrcError("this is the registration of a monitor", hint="fedsrc monitor, with --registration")
     check_folder(folder, registration)
     check_server_key(registration, key)
+    released_development(registration)
     with closing(Ledger(ledger_path)) as ledger:
         for name in records.site_names:
             check_limit(ledger, name, registration)
