@@ -41,9 +41,9 @@ from fedsrc.site import development as site_development
 from fedsrc.site import release as site_release
 from fedsrc.site.development import development_masses, over_grid
 from fedsrc.site.noise import add_discrete_gaussian
-from tests.attacks.test_units import by_row_number
+from research.attacks.neighbours import development_change
+from research.attacks.old_rules import by_row_number
 from tests.support.helpers import table
-from tests.support.neighbours import development_change
 
 PAIRS, MANY, FEW = 250, 3000, 60
 KEY = Key.from_private_bytes(bytes(32))

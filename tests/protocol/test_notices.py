@@ -43,7 +43,7 @@ def test_no_byte_may_change(place: int, byte: int) -> None:
             path = Path(folder) / "file"
             path.write_bytes(data[:i] + bytes([byte]) + data[i + 1 :])
             with pytest.raises(FedsrcError):
-                read(path)  # type: ignore[operator]
+                read(path)
 
 
 def test_a_notice_needs_a_reason_and_another_successor() -> None:
