@@ -311,6 +311,9 @@ MOVES_BY_NAME: dict[str, Callable[[World], str]] = {
 }
 
 
+GOES_ON = ("the same file by the same columns", "through a symbolic link")
+
+
 def play(seed: int, folder: Path) -> tuple[Counter[str], int, int]:
     """A sequence of moves on one ledger: what became of each, rows that left, and rows that left twice."""
     folder.mkdir()
@@ -420,8 +423,9 @@ def _by_move(sums: dict[str, int]) -> Record:
 def rows(record: Record) -> list[Row]:
     """The section's rows."""
     now, old = record["now"], record["old"]
-    copies = [found for name, found in now["moves"].items() if name != "honest: new rows"]
-    tried, accepted = sum(sum(found.values()) for found in copies), sum(found["accepted"] for found in copies)
+    copies = {name: found for name, found in now["moves"].items() if name != "honest: new rows"}
+    tried = {said: sum(found[said] for found in copies.values()) for said in ("refused", "asked", "accepted")}
+    went_on = sum(copies[name]["accepted"] for name in GOES_ON)
     return [
         Row(
             "P2, P4: random sequences of copies of a table, and of honest tables, on one ledger",
@@ -432,10 +436,10 @@ def rows(record: Record) -> list[Row]:
         ),
         Row(
             "P2, P4: what becomes of a copy",
-            "accepted as new",
-            f"of {tried:,}: {sum(found['refused'] for found in copies):,} refused,"
-            f" {sum(found['asked'] for found in copies):,} asked about, {accepted:,} accepted",
-            "Accepted are the same file by the same columns, which goes on where it was. Asked: a person must say with"
+            recorded("accepted as new"),
+            f"of {sum(tried.values()):,}: {tried['refused']:,} refused, {tried['asked']:,} asked about,"
+            f" {went_on:,} went on where they were, {tried['accepted'] - went_on:,} accepted as new",
+            "The same file by the same columns goes on with the units it has left. Asked: a person must say with"
             " --fresh that no unit was in an earlier table.",
         ),
     ]  # fmt: skip

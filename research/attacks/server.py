@@ -487,8 +487,8 @@ def rows(record: Record) -> list[Row]:
             "not tried",
             f"{real['false']} of {real['runs']} runs; {real['published']:,} versions published,"
             f" {real['refused']:,} of them refused",
-            "In every second run a release was asked for beside the registered rule: then verify refuses every version"
-            " that charges nothing before the first release.",
+            "In every second run a release was asked for beside the registered rule: its place in the site's chain is"
+            " then missing, and what comes after it is refused.",
         ),
     ]  # fmt: skip
 
