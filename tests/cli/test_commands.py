@@ -257,6 +257,25 @@ def test_few_development_records(fedsrc: Any, tmp_path: Path, rows: int, words: 
     assert fedsrc("certify", "t.csv", *AIMS, "--check", "--grid").code == 0
 
 
+def test_where_thresholds_come_from_is_said(fedsrc: Any, tmp_path: Path) -> None:
+    """In the log, on the card and by `register`; nothing is written by a check."""
+    write_table(tmp_path / "t.csv", 120)
+    few = "Noise would leave nothing of so few development units"
+    assert few in fedsrc("certify", "t.csv", "--target", "0.2", "--epsilon", "1", "--check").err
+    assert few not in fedsrc("certify", "t.csv", *AIMS, "--check").err
+    assert not (tmp_path / "t.csv.ledger").exists()
+    done = fedsrc("certify", "t.csv", *AIMS, "-o", "run")
+    noised = "from one noised release of 23 development records, protected like the others"
+    assert f"Thresholds: {noised}." in done.err
+    assert f"thresholds: {noised}" in done.out
+    write_table(tmp_path / "dev.csv", 300, seed=1)
+    public = fedsrc("register", "dev.csv", *AIMS, "--public-development", "-o", "r.toml")
+    assert "declared public, and not protected" in public.out
+    again = fedsrc("register", "dev.csv", *AIMS, "-o", "s.toml")
+    assert again.code == 2
+    assert "published before, as they are" in again.err
+
+
 def test_one_record_is_not_some_records(fedsrc: Any, tmp_path: Path) -> None:
     write_table(tmp_path / "t.csv", 6)
     done = fedsrc("certify", "t.csv", *AIMS, "--check", "--grid")
