@@ -261,7 +261,7 @@ def test_tries_on_the_same_records_are_counted_and_add_up(tmp_path: Path) -> Non
     """
     key, found = Key.generate(), list[Body]()
     for records, target in ((ONE, 0.02), (ONE, 0.2), (OTHER, 0.2)):
-        choices = Choices(target, 4.0, batch=300, rounds=2)
+        choices = Choices(target, 4.0, batch=300, rounds=2, public_development=True)
         reg = register(choices, records, Development(share=0.2, seed=7))
         folder = tmp_path / str(len(found))
         found.append(certify_table(reg, records, folder, tmp_path / records.digest, key))
