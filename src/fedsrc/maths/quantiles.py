@@ -7,6 +7,8 @@ Notation
     v    variance of the noise in A, where it is largest
     g, k, s    mass grid, bits of the suffix basis and noise scale of the release, as in `basis`
     m    how many quantiles are wanted
+
+Theory: (v), The whole table.
 """
 
 from __future__ import annotations
