@@ -48,7 +48,7 @@ from research.attacks.sections import Record, Row, Section, in_blocks, recorded,
 from research.pages import markdown, records_of
 
 NAMES, CRASHED, REFUSED = ("a", "b", "c"), 9, 7
-KILLS, STRIKES, BLOCK = 500, 60, 10
+KILLS, EACH, BLOCK = 500, 30, 10  # kills in both modes; strikes in each of them
 MUTANTS = {"release": 8_000, "transcript": 4_000, "certificate": 4_000, "registration": 2_000}
 FAULTS = ("killed before it", "killed in the middle of it", "killed after it", "disk full", "input/output error")
 DURABLE = ("write", "sync", "move", "link", "commit")
@@ -221,7 +221,7 @@ def strikes(mode: str, fault: str, first: int, count: int, folder: Path) -> dict
     for number in range(first, first + count):
         place = folder / str(number)
         place.mkdir()
-        process = begun(mode, place, fault, 1 + number * operations // STRIKES % operations)
+        process = begun(mode, place, fault, 1 + number * operations // EACH % operations)
         process.join()
         wrong += process.exitcode != (CRASHED if "killed" in fault else REFUSED)
         found = totals([found, problems(mode, place)])
@@ -420,7 +420,7 @@ def run(scale: float = 1.0) -> Record:
     """Every loop, in both modes."""
     return {
         "kills": {mode: totals(in_blocks(partial(kills, mode), some(KILLS // 2, scale), 25)) for mode in MODES},
-        "strikes": {fault: _struck(fault, some(STRIKES // 2, scale)) for fault in FAULTS},
+        "strikes": {fault: _struck(fault, some(EACH, scale)) for fault in FAULTS},
         "forging": totals(in_blocks(forging, 1, 1)),
         "fuzz": {what: totals(in_blocks(partial(fuzzed, what), some(n, scale), 1000)) for what, n in MUTANTS.items()},
     }

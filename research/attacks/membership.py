@@ -168,7 +168,7 @@ def rows(record: Record) -> list[Row]:
             f"P1: which of two files was released; one of {LARGE:,} sources has an answer more; epsilon 1",
             control(f"right in {old['right']} of {old['releases']}") + "; " + recorded("398 of 400"),
             f"right in {alike['right']} of {alike['releases']}",
-            f"A coin gives half. The exact integers are {alike['apart']:.1f} sensitivities apart, before"
+            f"Half is a guess, and now nothing else is left. The exact integers are {alike['apart']:.1f} sensitivities apart, before"
             f" {old['apart']:.1f}.",
         ),
         Row(

@@ -16,7 +16,8 @@ Attacks that once succeeded against fedsrc, run again at full size, beside what 
 
     OPENBLAS_NUM_THREADS=1 python -m research.attacks
 
-which takes about half an hour on two cores; `--only NAME` measures one section again ({names}), and the page is
+which takes most of an hour on two cores; `--only NAME` measures one section again
+({names}), and the page is
 written from the records in `research/results/attacks`. Small versions of all of them are tests, in `tests/attacks`.
 
 *Before* is the version of commit 2336f9e. A figure marked *control* comes out of the same run, in which the old rule

@@ -475,12 +475,13 @@ def rows(record: Record) -> list[Row]:
             "Every release names its place and the one before it.",
         ),
         Row(
-            f"V1: false certificates of a server that tries for the best; true risk {RISK}, target {TARGET}",
+            f"V1: false claims of a server that publishes the best it can; true risk {RISK}, target {TARGET}",
             control(f"{free['false']:,} of {free['runs']:,}, by {record['tries']} free announcements each")
             + "; " + recorded("11 of 60"),
             f"{worst['false']} of {worst['runs']:,} in the worst of {len(record['games'])} games"
             f" ({worst['false'] / worst['runs']:.1%}, at most {limit:.1%} with 97.5% confidence)",
-            "At most 5% is promised. The server sees all releases of a run and publishes the best of all subsets.",
+            "At most 5% is promised. Simulated, on the shipped bounds: see the games below. Claims on risk are counted; a"
+            " certificate needs the acceptance, too.",
         ),
         Row(
             "V1: the same with real files, ledgers, transcripts and `verify`",
@@ -496,8 +497,8 @@ def rows(record: Record) -> list[Row]:
 GAMES_TEXT = f"""\
 Runs in which a risk of at most {TARGET} is shown, which is false: the truth is {RISK}. Noise is simulated, and the
 bounds are the shipped ones. *Best that can be published*: of 8 releases any set may be said to be absent and is
-charged, and the best of the 256 versions counts; of more, those are withheld that would take more wealth than their
-charge. *Charged without noise*: the control, in which a missing release is charged for its units and its noise is
+charged, and the best of the 256 versions counts; of more, a greedy choice: those are withheld that would take more
+wealth than their charge. *Charged without noise*: the control, in which a missing release is charged for its units and its noise is
 forgotten."""
 
 

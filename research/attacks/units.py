@@ -160,7 +160,7 @@ def rows(record: Record) -> list[Row]:
             "How far the exact integers of one release move, over the registered sensitivity. Noise is made for 1.",
         ),
         Row(
-            "P1: masses, part or place of any other unit",
+            "P1: masses or part (development or calibration) of any other unit",
             control(f"{cap['others']:,} units changed"),
             f"{now['others']:,} changed in {now['pairs']:,} pairs",
             "A unit's contribution is a function of that unit alone.",
