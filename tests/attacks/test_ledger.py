@@ -493,3 +493,15 @@ def test_the_chance_is_that_of_dealing() -> None:
         share = float(np.mean(np.asarray(chances) <= np.log(level)))
         assert share <= level + 5 * np.sqrt(level / 2000)
     assert np.mean(np.asarray(chances) <= np.log(0.5)) > 0.05
+
+
+def test_ids_of_another_column_decide_nothing(tmp_path: Path, ledger: Ledger) -> None:
+    """A copy with a column more, whose units are named by that column: every row was new to the ledger."""
+    frame = rows(np.random.default_rng(11), 0, 30).rename({"row": "id"})
+    frame.write_csv(tmp_path / "1.csv")
+    frame.with_columns(number=pl.int_range(1000, 1030)).write_csv(tmp_path / "2.csv")
+    open_table(CUTS[None], "local", Table(tmp_path / "1.csv"), ledger)
+    with pytest.raises(FedsrcError, match="a unit used twice would not be seen"):
+        open_table(CUTS[None], "local", Table(tmp_path / "2.csv", Columns(id="number")), ledger)
+    with pytest.raises(FedsrcError, match="taken in before"):
+        open_table(CUTS[None], "local", Table(tmp_path / "2.csv"), ledger, fresh=True)

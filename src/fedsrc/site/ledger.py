@@ -12,6 +12,7 @@ that no unit was in an earlier table, and the ledger remembers that it was asser
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 import sqlite3
@@ -417,12 +418,12 @@ class Ledger:
                 f"{other_spellings[0]!r} is in another table too, give or take leading zeros and '.0': is it the same?",
                 "write ids and sources in one way",
             )
-        query = "SELECT COUNT(*) FROM intake WHERE content != ? AND kinds & ? = 0 AND (cells = 0 OR cells != ?)"
-        if sql.execute(query, (content, names.kinds, names.cells)).fetchone()[0]:
+        query = "SELECT DISTINCT kinds, cut_by FROM intake WHERE content != ? AND (cells = 0 OR cells != ?)"
+        if not all(_named_alike(names, *other) for other in sql.execute(query, (content, names.cells))):
             return self._question(
-                "another table was taken in before, and without ids or the same columns in both a unit used twice would"
-                " not be seen",
-                "give both tables an id column",
+                "another table was taken in before, and without the same id column or all the same columns in both a"
+                " unit used twice would not be seen",
+                "give both tables the same id column",
             )
         found = self._overlap(sql, content, names.cells)
         if found is None or not found.doubtful:
@@ -515,6 +516,19 @@ class Ledger:
     def _spent(self, sql: sqlite3.Connection, intake: Intake, besides: str = "") -> int:
         query = "SELECT COALESCE(SUM(slots), 0) FROM spend WHERE intake = ? AND registration != ?"
         return int(sql.execute(query, (intake.number, besides)).fetchone()[0])
+
+
+def _named_alike(names: Names, kinds: int, cut_by: str | None) -> bool:
+    """Whether a table's units have names from the same column, ids or sources, as those of another: then names decide.
+
+    An older ledger did not write columns down, and records that were never in a file have none.
+    """
+    if not names.cut_by or not cut_by:
+        return bool(kinds & names.kinds)
+    mine, theirs = json.loads(names.cut_by), json.loads(cut_by)
+    return any(
+        kinds & names.kinds & bit and mine.get(what) == theirs.get(what) for what, bit in (("id", 1), ("source", 2))
+    )
 
 
 def _tidy(name: str) -> str:
