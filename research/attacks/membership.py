@@ -168,8 +168,8 @@ def rows(record: Record) -> list[Row]:
             f"P1: which of two files was released; one of {LARGE:,} sources has an answer more; epsilon 1",
             control(f"right in {old['right']} of {old['releases']}") + "; " + recorded("398 of 400"),
             f"right in {alike['right']} of {alike['releases']}",
-            f"Half is a guess, and now nothing else is left. The exact integers are {alike['apart']:.1f} sensitivities apart, before"
-            f" {old['apart']:.1f}.",
+            "Half is a guess, and now nothing else is left. The exact integers are"
+            f" {alike['apart']:.1f} sensitivities apart, before {old['apart']:.1f}.",
         ),
         Row(
             "P1: the same, with the worst that one source can change",

@@ -480,8 +480,8 @@ def rows(record: Record) -> list[Row]:
             + "; " + recorded("11 of 60"),
             f"{worst['false']} of {worst['runs']:,} in the worst of {len(record['games'])} games"
             f" ({worst['false'] / worst['runs']:.1%}, at most {limit:.1%} with 97.5% confidence)",
-            "At most 5% is promised. Simulated, on the shipped bounds: see the games below. Claims on risk are counted; a"
-            " certificate needs the acceptance, too.",
+            "At most 5% is promised. Simulated, on the shipped bounds: see the games below. Claims on risk are counted;"
+            " a certificate needs the acceptance, too.",
         ),
         Row(
             "V1: the same with real files, ledgers, transcripts and `verify`",
@@ -498,8 +498,8 @@ GAMES_TEXT = f"""\
 Runs in which a risk of at most {TARGET} is shown, which is false: the truth is {RISK}. Noise is simulated, and the
 bounds are the shipped ones. *Best that can be published*: of 8 releases any set may be said to be absent and is
 charged, and the best of the 256 versions counts; of more, a greedy choice: those are withheld that would take more
-wealth than their charge. *Charged without noise*: the control, in which a missing release is charged for its units and its noise is
-forgotten."""
+wealth than their charge. *Charged without noise*: the control, in which a missing release is charged for its units
+and its noise is forgotten."""
 
 
 def more(record: Record) -> list[str]:

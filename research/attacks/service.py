@@ -212,7 +212,7 @@ def rows(record: Record) -> list[Row]:
             recorded("it accepts"),
             f"halted: “{found['halted']}”; started again: “{found['restarted']}”",
             "What the gate says to a score of 1. The halt lies beside the certificate; it was there"
-            f" {found['written']:.2f} s after the first answer that said so. A kill in between can still make it forgotten.",
+            f" {found['written']:.2f} s after the first answer that said so. A kill in between can make it forgotten.",
         ),
         Row(
             f"A1: {found['signals']:,} signals in a row",
