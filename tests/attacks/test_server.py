@@ -12,6 +12,7 @@ plan that depends on who answered; a ledger that counts places over all registra
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable
 from contextlib import closing
@@ -25,9 +26,9 @@ from hypothesis import strategies as st
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.local import certify_table
-from fedsrc.planning.register import Choices, register, register_grid
-from fedsrc.protocol.certificate import Body
+from fedsrc.federation.local import certify_table, register_table
+from fedsrc.planning.register import Choices, register_grid
+from fedsrc.protocol.certificate import Body, signed
 from fedsrc.protocol.handshake import Hello
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Release, Request, parse_release
@@ -35,6 +36,7 @@ from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Development, Registration
 from fedsrc.protocol.transcript import Absent, Announced, Arrived, Asked, Closed, Entry, Opened, Transcript
 from fedsrc.report.card import card_text
+from fedsrc.server.folder import write_certificate
 from fedsrc.server.state import Replay
 from fedsrc.server.verify import verify
 from fedsrc.site.ledger import Ledger
@@ -261,10 +263,10 @@ def test_tries_on_the_same_records_are_counted_and_add_up(tmp_path: Path) -> Non
     """
     key, found = Key.generate(), list[Body]()
     for records, target in ((ONE, 0.02), (ONE, 0.2), (OTHER, 0.2)):
-        choices = Choices(target, 4.0, batch=300, rounds=2, public_development=True)
-        reg = register(choices, records, Development(share=0.2, seed=7))
-        folder = tmp_path / str(len(found))
-        found.append(certify_table(reg, records, folder, tmp_path / records.digest, key))
+        choices = Choices(target, 4.0, batch=300, rounds=2)
+        ledger, folder = tmp_path / records.digest, tmp_path / str(len(found))
+        reg = register_table(choices, records, Development(share=0.2, seed=7), ledger)
+        found.append(certify_table(reg, records, folder, ledger, key))
     assert [(body["status"], body["tries"]) for body in found] == [("ABSTAIN", 1), ("CERTIFIED", 2), ("CERTIFIED", 1)]
     said = (
         "by itself; it is registration 2 on the same records, and that one of 2 such statements fails has probability"
@@ -273,3 +275,20 @@ def test_tries_on_the_same_records_are_counted_and_add_up(tmp_path: Path) -> Non
     assert found[2]["statement"].endswith("this statement fails with probability at most 5%.")
     noted = "this is registration 2 on the same records: failure probabilities of all tries add up"
     assert [noted in " ".join(card_text(body).split()) for body in found] == [False, True, False]
+
+
+@pytest.mark.parametrize("name", ["threshold", "target_risk", "failure_probability"])
+def test_a_server_signs_no_threshold_a_little_lower(tmp_path: Path, name: str) -> None:
+    """Scores such as 0.1 + 0.2 lie a bit beside the round number. `verify` allowed for another machine's last digit in
+    every number, also in those that are registered: a server could have a gate accept the scores just below.
+
+    Mutant killed: a threshold, target or failure probability compared with a tolerance.
+    """
+    reg = register_grid(Choices(0.3, 4.0, grid=True, thresholds=5, batch=1000), ["local"])
+    honest = certify_table(reg, ONE, tmp_path / "run", tmp_path / "ledger", SERVER)
+    assert honest["status"] == "CERTIFIED"
+    verify(tmp_path / "run")
+    body = {field: value for field, value in honest.items() if field not in ("key", "signature")}
+    write_certificate(tmp_path / "run", signed({**body, name: math.nextafter(body[name], 0)}, SERVER))
+    with pytest.raises(FedsrcError, match=f"though its signature fits: {name} differ"):
+        verify(tmp_path / "run")

@@ -52,6 +52,13 @@ def test_certificates_are_not_thrown_away() -> None:
     assert (found["now"], found["old"] > 0) == (0, True)
 
 
+def test_no_row_left_twice() -> None:
+    """Attacks P2, P4: what the page says was measured, and the control that fails."""
+    record = kept("ledger")
+    assert (record["now"]["sequences"], record["now"]["twice"]) == (500, 0)
+    assert record["old"]["twice"] > 0
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)
 def test_a_section_can_be_measured_again(section: Section, tmp_path: Path) -> None:

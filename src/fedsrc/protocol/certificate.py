@@ -19,6 +19,7 @@ from fedsrc.protocol.succession import ANYONE, Keys
 
 MAX_BYTES = 50_000_000
 Body = dict[str, Any]
+AS_REGISTERED = ("threshold", "target_risk", "failure_probability", "claim", "weight", "drift", "epsilon", "delta")
 
 
 def signed(body: Body, key: signing.Key) -> Body:
@@ -42,7 +43,7 @@ def check_certificate(text: str, expected: Body, server_key: str | None, keys: K
     if certificate_text(found) != text:
         raise FedsrcError("is not a certificate as fedsrc writes it", where=where, hint="it was edited or written anew")
     body = {name: value for name, value in found.items() if name not in ("key", "signature")}
-    names = sorted(set(body) ^ set(expected)) or [n for n in expected if not _same(body[n], expected[n])]
+    names = sorted(set(body) ^ set(expected)) or [n for n in expected if not _same_at(n, body[n], expected[n])]
     if names:
         raise differs(found, expected, names, as_signed=as_signed(found), where=where)
     _check_signature(found, server_key, where)
@@ -80,12 +81,17 @@ def as_signed(found: Body) -> bool:
     return known and signing.signed_by(str(key), str(signature), canonical_bytes(unsigned))
 
 
+def _same_at(name: str, a: Any, b: Any) -> bool:
+    """Equal in the field of that name: what is registered, and what a gate compares with, to the last bit."""
+    return canonical_bytes(a) == canonical_bytes(b) if name in AS_REGISTERED else _same(a, b)
+
+
 def _same(a: Any, b: Any) -> bool:
     """Equal, up to the last rounded digit of a number: another machine may round a diagnostic the other way."""
     if isinstance(a, list) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(map(_same, a, b))
     if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(_same(a[name], b[name]) for name in a)
+        return a.keys() == b.keys() and all(_same_at(name, a[name], b[name]) for name in a)
     if isinstance(a, int | float) and isinstance(b, float) and not isinstance(a, bool):  # 1.0 is written as 1
         return math.isclose(a, b, rel_tol=1e-8, abs_tol=2e-9)
     return canonical_bytes(a) == canonical_bytes(b)
