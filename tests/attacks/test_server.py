@@ -37,6 +37,8 @@ from fedsrc.protocol.registration import Development, Registration
 from fedsrc.protocol.transcript import Absent, Announced, Arrived, Asked, Closed, Entry, Opened, Transcript
 from fedsrc.report.card import card_text
 from fedsrc.server.folder import write_certificate
+from fedsrc.server.issue import issue
+from fedsrc.server.loop import record, run
 from fedsrc.server.state import Replay
 from fedsrc.server.verify import verify
 from fedsrc.site.ledger import Ledger
@@ -292,3 +294,22 @@ def test_a_server_signs_no_threshold_a_little_lower(tmp_path: Path, name: str) -
     write_certificate(tmp_path / "run", signed({**body, name: math.nextafter(body[name], 0)}, SERVER))
     with pytest.raises(FedsrcError, match=f"though its signature fits: {name} differ"):
         verify(tmp_path / "run")
+
+
+@pytest.mark.parametrize("came", [NAMES, NAMES[:1]])
+def test_without_the_charge_a_site_that_is_not_mentioned_shows(tmp_path: Path, came: tuple[str, ...]) -> None:
+    """Neither key nor capacity makes a server mention a site. The card then does not call arrivals checked.
+
+    Mutant killed: a note on absences that counts those of the sites that were asked, and no others.
+    """
+    reg = registered("independent")
+    sites, replay = Sites(tmp_path, reg), Replay(reg)
+    with closing(Transcript(tmp_path / TRANSCRIPT)) as transcript:
+        record(replay, transcript, Opened(registration=reg.digest), *(each for each in CAPACITIES if each.site in came))
+        run(replay, transcript, lambda requests: [sites.answer(each).to_bytes() for each in requests])
+        body = issue(reg, replay, transcript.chain)
+    assert (body["absent"], body["refused"]) == (0, 0)
+    notes = {each["what"]: each["how"] for each in body["assumptions"]}
+    assert notes.get("every requested release arrived") == ("checked" if came == NAMES else None)
+    unsaid = "whether a site comes, and whether a release arrives, does not depend on what it holds"
+    assert notes.get(unsaid) == (None if came == NAMES else "declared")

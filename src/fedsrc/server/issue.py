@@ -237,11 +237,6 @@ def _assumptions(registration: Registration, replay: Replay) -> list[Body]:
         traffic = "accepted answers"
     drift = "without drift at any site" if not any(s.drift for s in registration.sites) else "within declared drift"
     order = "in a recorded shuffle" if replay.orders <= {"shuffled"} else "in the table's own order"
-    dropout, dropout_how = "every requested release arrived", "checked"
-    if registration.schedule.dropout == "adversarial":
-        dropout = "a release that did not arrive is charged as if withheld on purpose"
-    elif replay.absent or replay.refused:
-        dropout, dropout_how = "whether a release arrives does not depend on its content", "declared"
     return [
         {"what": "every request followed the registered rule", "how": "checked"},
         {"what": "requests were written down before their answers came", "how": "declared"},
@@ -251,7 +246,7 @@ def _assumptions(registration: Registration, replay: Replay) -> list[Body]:
         {"what": f"{unit}s at a site are independent draws of its {traffic}, used {order}", "how": "not checkable"},
         *_sharing_note(registration),
         {"what": f"{mixture}, {drift}", "how": "declared"},
-        {"what": dropout, "how": dropout_how},
+        _dropout_note(registration, replay),
         {
             "what": f"score, loss and thresholds were fixed before {'monitoring' if watched else 'calibration'}",
             "how": "declared",
@@ -259,6 +254,18 @@ def _assumptions(registration: Registration, replay: Replay) -> list[Body]:
         *_development_note(registration),
         *_grid_note(registration),
     ]
+
+
+def _dropout_note(registration: Registration, replay: Replay) -> Body:
+    """What is known of releases, and sites, that are not there. That a site never came is the server's word."""
+    if registration.schedule.dropout == "adversarial":
+        return {"what": "a release that did not arrive is charged as if withheld on purpose", "how": "checked"}
+    if replay.never_came:
+        what = "whether a site comes, and whether a release arrives, does not depend on what it holds"
+        return {"what": what, "how": "declared"}
+    if replay.absent or replay.refused:
+        return {"what": "whether a release arrives does not depend on its content", "how": "declared"}
+    return {"what": "every requested release arrived", "how": "checked"}
 
 
 def _tries_note(registration: Registration, replay: Replay) -> list[Body]:

@@ -112,6 +112,11 @@ class Replay:
         """The certified threshold that the rule selects now, if any."""
         return None if self.look is None else self.look.choice()
 
+    @property
+    def never_came(self) -> list[str]:
+        """Registered sites that nobody has said anything for: they are asked for nothing."""
+        return [name for name in self.index if name not in self.announced]
+
     def plan(self) -> list[Request]:
         """Requests still to be asked in this round; between rounds, those of the next. From public numbers alone."""
         if self.in_round:
