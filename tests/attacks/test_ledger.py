@@ -24,12 +24,14 @@ from scipy.stats import binom
 
 from fedsrc.cli.main import cli
 from fedsrc.cli.table import ledger_of
+from fedsrc.common.canonical import file_digest
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.planning.register import Choices, register_grid
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Request
 from fedsrc.protocol.registration import Registration
+from fedsrc.records import table as reading
 from fedsrc.records.rows import row_digests
 from fedsrc.records.stream import Table
 from fedsrc.records.table import Columns, read_records
@@ -505,3 +507,24 @@ def test_ids_of_another_column_decide_nothing(tmp_path: Path, ledger: Ledger) ->
         open_table(CUTS[None], "local", Table(tmp_path / "2.csv", Columns(id="number")), ledger)
     with pytest.raises(FedsrcError, match="taken in before"):
         open_table(CUTS[None], "local", Table(tmp_path / "2.csv"), ledger, fresh=True)
+
+
+def test_a_table_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of the last so many records, rewritten between its reading and its digest: the digest was that of the new
+    rows, so that the new file counted as the old intake and each unit stood at another place of it, to be released
+    again (47 of 400, in three registrations).
+
+    Mutants killed: a digest taken before or after the rows without another look at the file.
+    """
+    path, data = tmp_path / "t.csv", rows(np.random.default_rng(5), 0, 401)
+    data[:400].write_csv(path)
+
+    def digest(of: Path) -> str:
+        data[1:].write_csv(path)
+        return file_digest(of)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(reading, "file_digest", digest)
+        with pytest.raises(FedsrcError, match="changed while it was read"):
+            read_records(path)
+    assert read_records(path).digest == file_digest(path)

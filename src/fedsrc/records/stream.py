@@ -29,7 +29,20 @@ from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Ints
 from fedsrc.records.order import IN_ORDER, Keys, key_stream
 from fedsrc.records.rows import Digests, row_digests, tidy
-from fedsrc.records.table import Check, Columns, Missing, Place, as_text, comparable, read_records, readable, scan
+from fedsrc.records.table import (
+    Check,
+    Columns,
+    Missing,
+    Place,
+    Version,
+    as_text,
+    check_version,
+    comparable,
+    file_version,
+    read_records,
+    readable,
+    scan,
+)
 from fedsrc.records.units import LOCAL_SITE, Names, Records, check_owner, several_answers
 
 BATCH = 1 << 17  # rows
@@ -38,7 +51,6 @@ DIGIT = 16  # bits of a key that one pass decides
 KEY = 64  # bits of a key
 SORTER_KILOBYTES = 16_384
 Mask = NDArray[np.bool_]
-Version = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -97,9 +109,7 @@ class Table:
     def version(self) -> Version:
         """What changes when the file does, told without reading it."""
         _, place = self._scan
-        with readable(self.path):
-            found = place.path.stat()
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        return file_version(place.path)
 
     @cached_property
     def _scan(self) -> tuple[pl.LazyFrame, Place]:
@@ -135,12 +145,7 @@ class Contents:
 
     def check_same(self) -> None:
         """Refuse if the file has changed since the first pass began: what is counted must be what was taken in."""
-        if self.table.version() != self.version:
-            raise FedsrcError(
-                "the table changed while it was read; nothing was released",
-                where=str(self.table.path),
-                hint="leave the file alone, then release again",
-            )
+        check_version(self.table.path, self.version)
 
 
 def examine(table: Table, site: str, *, independent: bool = False) -> Contents:

@@ -30,6 +30,7 @@ from fedsrc.records.rows import Rows, tidy
 from fedsrc.records.units import LOCAL_SITE, Records
 
 Missing = Literal["refuse", "keep"]
+Version = tuple[int, int, int]
 ORDER = ("score", "loss", "site", "source", "id", "group")
 NEEDED = ("score", "loss")
 MAX_HEADER = 1_000_000  # bytes
@@ -97,6 +98,7 @@ def read_records(path: Path, *, columns: Columns | None = None, missing: Missing
     names = columns or Columns()
     with readable(path):
         table, place = scan(path)
+        version = file_version(path)
         frame = table.collect()
     check = Check(place, names, missing, frame.columns)
     part = check.part(frame)
@@ -106,8 +108,10 @@ def read_records(path: Path, *, columns: Columns | None = None, missing: Missing
     found = {what: _codes(column) for what, column in part.text.items() if what != "id"}
     site, site_names = found.get("site", (np.zeros(frame.height, np.int64), (LOCAL_SITE,)))
     source, source_names = found.get("source", (None, ()))
+    digest = file_digest(path)
+    check_version(path, version)
     return Records(
-        digest=file_digest(path),
+        digest=digest,
         score=part.score,
         loss=part.loss,
         site=site,
@@ -120,6 +124,24 @@ def read_records(path: Path, *, columns: Columns | None = None, missing: Missing
         rows=Rows(frame),
         cut_by=names.cut_by(frame.columns),
     )
+
+
+def file_version(path: Path) -> Version:
+    """What changes when a file does, told without reading it."""
+    with readable(path):
+        found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def check_version(path: Path, version: Version) -> None:
+    """Refuse a file that has changed since: the rows that were read must be those of the digest, by which a ledger
+    knows them."""
+    if file_version(path) != version:
+        raise FedsrcError(
+            "the table changed while it was read; nothing was released",
+            where=str(path),
+            hint="leave the file alone, then release again",
+        )
 
 
 def comparable(column: pl.Series) -> pl.Series | None:
