@@ -137,6 +137,21 @@ def test_a_graded_loss_is_not_told_by_the_grid(tmp_path: Path) -> None:
         leaves(sources(loss=0.5), tmp_path, None)
 
 
+@pytest.mark.parametrize("public", [False, True])
+def test_beside_a_grid_nothing_is_read_off_the_records(tmp_path: Path, public: bool) -> None:
+    """Whatever is said of them there: no ledger hears of it, and the next registration, at a finite epsilon, called
+    records protected whose largest number of answers and grid of losses this one had published."""
+    how: dict[str, Any] = {"unit": "source", "grid": True, "public_development": public}
+    part, epsilon = development_part(sources(), "source", 0.2), 4.0 if public else math.inf
+    one, other = (
+        register_table(Choices(0.2, epsilon, **how), records, part, tmp_path / "ledger")
+        for records in (sources(), sources(answers=9))
+    )
+    assert one == other
+    with pytest.raises(FedsrcError, match="nothing is taken from the table"):
+        register_table(Choices(0.2, epsilon, **how), sources(loss=0.5), part, tmp_path / "ledger")
+
+
 def guesses(rule: Mechanism, worlds: list[Ints], noise: Mechanism, count: int) -> float:
     """How often an attacker who knows both tables tells from real releases which it is: by the likelier one."""
     rng, right = np.random.default_rng(4), 0

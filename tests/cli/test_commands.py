@@ -279,7 +279,7 @@ def test_where_thresholds_come_from_is_said(fedsrc: Any, tmp_path: Path) -> None
 def test_one_record_is_not_some_records(fedsrc: Any, tmp_path: Path) -> None:
     write_table(tmp_path / "t.csv", 6)
     done = fedsrc("certify", "t.csv", *AIMS, "--check", "--grid")
-    assert "1 record (17%) is set apart to see how losses and sources look; it does not calibrate" in done.err
+    assert "1 record (17%) is set apart, though --grid takes nothing from it; it does not calibrate" in done.err
 
 
 def test_a_reader_who_leaves_changes_no_exit_status(fedsrc: Any, tmp_path: Path) -> None:

@@ -51,9 +51,9 @@ def set_apart(table: Records, picked: Choices) -> Development:
     development = development_part(table, picked.unit, DEVELOPMENT_SHARE)
     units = development_count(table, development, picked.unit)
     one, apart, share = units == 1, count(units, picked.unit), units / unit_count(table, picked.unit)
-    why = "to see how losses and sources look" if picked.grid else "to choose thresholds"
+    why = f", though --grid takes nothing from {'it' if one else 'them'}" if picked.grid else " to choose thresholds"
     say(
-        f"No registration given: {apart} ({share:.0%}) {'is' if one else 'are'} set apart {why};"
+        f"No registration given: {apart} ({share:.0%}) {'is' if one else 'are'} set apart{why};"
         f" {'it does' if one else 'they do'} not calibrate."
     )
     say_development(table, development, picked)

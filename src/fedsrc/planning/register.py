@@ -182,13 +182,15 @@ def origin_of(choices: Choices, made: Registration, records: Records, developmen
 
 
 def _settled(choices: Choices, records: Records, development: Development) -> Choices:
-    """The choices with a cap on answers and a grid for losses: declared, or read off records that may be published."""
+    """The choices with a cap on answers and a grid for losses: declared, or read off records that are published.
+
+    Beside a public grid none are: no ledger hears of it, and a later registration may call the same records protected.
+    """
     rows = development_rows(records, development, choices.unit)
     binary = bool(np.isin(records.loss[rows], (0.0, 1.0)).all())
-    protected = not math.isinf(choices.epsilon) and not choices.public_development
-    unused = choices.grid and not development.inside
-    if protected or unused:
-        _check_declared(choices, binary=binary, unused=unused)
+    protected = choices.grid or not (math.isinf(choices.epsilon) or choices.public_development)
+    if protected:
+        _check_declared(choices, binary=binary, unused=choices.grid and not development.inside)
     answers = choices.max_answers
     if choices.unit == "source" and answers is None:
         answers = MOST_ANSWERS if protected else min(most_answers(records, rows), MOST_ANSWERS)
