@@ -30,7 +30,7 @@ from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import certify_table, register_table
 from fedsrc.maths.arrays import Ints
-from fedsrc.planning.register import Choices, development_part, register
+from fedsrc.planning.register import Choices, development_part, register, register_grid
 from fedsrc.protocol.mechanism import Mechanism, registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.records import units
@@ -303,6 +303,35 @@ def test_forged_thresholds_are_refused(tmp_path: Path, honest: Path, what: str) 
         Registration.read(run / "registration.toml")
     with pytest.raises(FedsrcError, match=r"thresholds (do not follow|of origin)"):
         verify(run)
+
+
+ABSURD: dict[str, Any] = {
+    "asked": 10**8, "units": 10**400, "scale": 1e200, "first": 10**400, "second": -(1 << 61),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ABSURD)
+def test_absurd_numbers_of_a_stranger_are_refused(honest: Path, name: str) -> None:
+    """Thresholds are computed again by whoever reads a registration: 10^8 of them took 83 GiB, and a number beyond all
+    floats ended `verify` with a fault."""
+    fields = tomllib.loads((honest / "registration.toml").read_text())
+    release, value = fields["development"]["release"], ABSURD[name]
+    if name == "asked":
+        fields["thresholds"][name] = value
+    elif name in ("first", "second"):
+        release[name][0] = value
+    else:
+        release[name] = value
+    with pytest.raises(FedsrcError, match=r"less than or equal|absurdly large"):
+        Registration.from_toml(tomli_w.dumps(fields))
+
+
+def test_noise_that_cannot_be_written_down_is_refused_before_anything_is_spent(tmp_path: Path) -> None:
+    """A scale beyond 2^53 was written as text and could not be read again: units were spent on an unreadable run."""
+    choices = Choices(0.2, 1e-9, grid=True, unit="source", max_answers=10, loss_grid=100, delta=1e-300)
+    with pytest.raises(FedsrcError, match="cannot be written down exactly"):
+        certify_table(register_grid(choices, ["local"]), sources(), tmp_path / "run", tmp_path / "ledger", KEY)
+    assert not (tmp_path / "run").exists()
 
 
 def test_less_noise_than_the_privacy_asks_for_is_refused(tmp_path: Path) -> None:

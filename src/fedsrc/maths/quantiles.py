@@ -65,5 +65,5 @@ def noised_quantiles(x: Floats, A: Floats, n: float, v: float, m: int) -> tuple[
     falling = np.clip(isotonic_regression(A, increasing=False).x / max(n, 1e-9), 0.0, 1.0)
     shares = np.round((1.0 - weight) * falling + weight * even, 9)
     levels = 1.0 - np.arange(1, m + 1) / (m + 1)
-    nearest = np.abs(shares - levels[:, None]).argmin(axis=1)
+    nearest = [int(np.abs(shares - level).argmin()) for level in levels]  # one by one: together they may not fit
     return tuple(float(point) for point in x[np.unique(nearest)])

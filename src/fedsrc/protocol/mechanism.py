@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from fedsrc.common.canonical import LARGEST
 from fedsrc.errors import FedsrcError
 from fedsrc.maths import privacy
 from fedsrc.maths.basis import Basis, sensitivity_squared
@@ -42,6 +43,11 @@ def mechanism(settings: Privacy, encoding: Histograms, thresholds: int) -> Mecha
     squared = sensitivity_squared(basis, encoding.kind, settings.adjacency) * settings.mass_grid**2
     cap = privacy.rho_of(settings.epsilon, settings.delta, settings.conversion)
     scale = math.ceil(privacy.scale_of_rho(squared, cap) * SCALE_STEP) / SCALE_STEP
+    if scale > LARGEST:
+        raise FedsrcError(
+            f"noise of scale {scale:.3g} cannot be written down exactly",
+            hint="raise epsilon or delta, or lower loss_grid or max_answers",
+        )
     rho = privacy.rho_of_scale(squared, scale)
     return Mechanism(basis, settings.mass_grid, scale, math.sqrt(squared), rho)
 

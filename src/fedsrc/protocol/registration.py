@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Self
 import tomli_w
 from pydantic import Field, ValidationError, model_validator
 
-from fedsrc.common.canonical import canonical_bytes, digest
+from fedsrc.common.canonical import LARGEST, canonical_bytes, digest
 from fedsrc.common.durable import read_text
 from fedsrc.common.toml import parse_toml
 from fedsrc.common.values import Frozen, Hex, Name, Numbers, Probability, Text, describe
@@ -51,7 +51,7 @@ class Thresholds(Frozen):
     values: Numbers
     weights: Numbers
     origin: Literal["noised", "public", "development", "grid", "declared"] = "declared"
-    asked: int | None = Field(None, ge=1)
+    asked: int | None = Field(None, ge=1, le=10_000)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -244,9 +244,9 @@ class Noised(Frozen):
     """
 
     privacy: Privacy
-    units: int = Field(ge=1)
+    units: int = Field(ge=1, le=LARGEST)
     grid: Annotated[Numbers, Field(min_length=1, max_length=10_000)]
-    scale: float = Field(gt=0)
+    scale: float = Field(gt=0, le=LARGEST)
     first: Coordinates
     second: Coordinates
 
@@ -256,6 +256,8 @@ class Noised(Frozen):
             raise ValueError("a grid of scores must be strictly increasing inside (0, 1)")
         if not len(self.first) == len(self.second) == len(self.grid):
             raise ValueError("a development release has two integers for every point of its grid")
+        if max(map(abs, (*self.first, *self.second))) >= 1 << 61:
+            raise ValueError("the numbers of a development release are absurdly large")
         if not self.privacy.private:
             raise ValueError("a development release is noised, so its epsilon is finite")
         return self
