@@ -220,6 +220,18 @@ def test_no_unit_is_in_two_releases_whatever_is_registered(tmp_path: Path, seed:
         assert ends[-1][1] <= ends[-1][2]
 
 
+@pytest.mark.parametrize("epsilon", [4.0, math.inf])
+def test_units_of_another_table_are_not_published_without_a_question(tmp_path: Path, epsilon: float) -> None:
+    """The rows of a table that calibrated, saved in another order and without ids: noised they were asked about, and
+    published as they are they were not."""
+    base = table(600, seed=8)
+    turned = replace(base, digest="0" * 64, score=base.score[::-1].copy(), loss=base.loss[::-1].copy())
+    certify_table(register_grid(Choices(0.2, 4.0, grid=True), ["local"]), base, tmp_path / "run", tmp_path / "l", KEY)
+    choices = Choices(0.2, epsilon, public_development=not math.isinf(epsilon))
+    with pytest.raises(FedsrcError, match="rows are also in an earlier table"):
+        register_table(choices, turned, development_part(turned, "record", 1.0), tmp_path / "l")
+
+
 class Crash(BaseException):
     """The process dies."""
 

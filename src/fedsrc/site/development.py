@@ -38,7 +38,7 @@ def develop(
         if development.inside:
             open_sites(draft, records, ledger, in_order=in_order, fresh=fresh)
         else:
-            note_development(records, ledger, fresh=fresh or exact)
+            note_development(records, ledger, fresh=fresh)
         stored = ledger.develop(
             records.digest, names_of(records).cut_by, _cost(draft, public),
             lambda: b"" if exact else make_development(draft, records, development).to_bytes(),
