@@ -270,10 +270,8 @@ def test_tries_on_the_same_records_are_counted_and_add_up(tmp_path: Path) -> Non
         reg = register_table(choices, records, Development(share=0.2, seed=7), ledger)
         found.append(certify_table(reg, records, folder, ledger, key))
     assert [(body["status"], body["tries"]) for body in found] == [("ABSTAIN", 1), ("CERTIFIED", 2), ("CERTIFIED", 1)]
-    said = (
-        "by itself; it is registration 2 on the same records, and that one of 2 such statements fails has probability"
-    )
-    assert found[1]["statement"].endswith(f"with probability at most 5% {said} at most 10%.")
+    said = "by itself; it is registration 2 on the same records, and if all were registered at 5%, one of the 2"
+    assert found[1]["statement"].endswith(f"at most 5% {said} statements fails with probability at most 10%.")
     assert found[2]["statement"].endswith("this statement fails with probability at most 5%.")
     noted = "this is registration 2 on the same records: failure probabilities of all tries add up"
     assert [noted in " ".join(card_text(body).split()) for body in found] == [False, True, False]

@@ -93,10 +93,10 @@ def _tries_words(registration: Registration, replay: Replay) -> str:
     """
     if replay.tries == 1:
         return ""
-    together = min(1.0, replay.tries * registration.claim.failure_probability)
+    each, tries = registration.claim.failure_probability, replay.tries
     return (
-        f" by itself; it is registration {replay.tries} on the same records, and that one of {replay.tries} such"
-        f" statements fails has probability at most {_percent(together)}"
+        f" by itself; it is registration {tries} on the same records, and if all were registered at {_percent(each)},"
+        f" one of the {tries} statements fails with probability at most {_percent(min(1.0, tries * each))}"
     )
 
 
