@@ -261,17 +261,19 @@ def requests_of(reg: Registration, arrives: list[bool]) -> list[Request]:
 def test_tries_on_the_same_records_are_counted_and_add_up(tmp_path: Path) -> None:
     """V8: abstain, run again until it is certified; the second card showed nothing.
 
-    Mutants killed: tries counted per request, over tables that have nothing in common, or left out of the statement.
+    Mutants killed: tries counted per request, over tables that have nothing in common, or left out of the statement;
+    this registration's own failure probability for that of the others.
     """
     key, found = Key.generate(), list[Body]()
-    for records, target in ((ONE, 0.02), (ONE, 0.2), (OTHER, 0.2)):
-        choices = Choices(target, 4.0, batch=300, rounds=2)
+    for records, target, fails in ((ONE, 0.02, 0.2), (ONE, 0.2, 0.05), (OTHER, 0.2, 0.05)):
+        choices = Choices(target, 4.0, batch=300, rounds=2, failure_probability=fails)
         ledger, folder = tmp_path / records.digest, tmp_path / str(len(found))
         reg = register_table(choices, records, Development(share=0.2, seed=7), ledger)
         found.append(certify_table(reg, records, folder, ledger, key))
     assert [(body["status"], body["tries"]) for body in found] == [("ABSTAIN", 1), ("CERTIFIED", 2), ("CERTIFIED", 1)]
-    said = "by itself; it is registration 2 on the same records, and if all were registered at 5%, one of the 2"
-    assert found[1]["statement"].endswith(f"at most 5% {said} statements fails with probability at most 10%.")
+    assert [body["failure_probability_of_all_tries"] for body in found] == [0.2, 0.25, 0.05]
+    said = "by itself; it is registration 2 on the same records, and one of their statements fails with probability"
+    assert found[1]["statement"].endswith(f"at most 5% {said} at most 25%.")
     assert found[2]["statement"].endswith("this statement fails with probability at most 5%.")
     noted = "this is registration 2 on the same records: failure probabilities of all tries add up"
     assert [noted in " ".join(card_text(body).split()) for body in found] == [False, True, False]

@@ -66,9 +66,13 @@ def test_releases_under_a_registration_are_a_chain(ledger: Ledger) -> None:
     """Place and digest of the one before, whatever other registrations had in between; and how many there were."""
     intake, make = ledger.take_in("s", "0" * 64, "records", len(UNITS), NAMED), Maker()
     other = request(9, slots=1).model_copy(update={"registration": "1" * 64})
-    first, _, third = (ledger.answer(intake, each, 0.1, make) for each in (request(1), other, request(2)))
+    fails = {"0" * 64: 0.05, "1" * 64: 0.01}
+    first, _, third = (
+        ledger.answer(intake, each, 0.1, make, fails=fails.get(each.registration, 0.05))
+        for each in (request(1), other, request(2))
+    )
     assert ledger.answer(intake, request(1), 0.1, make) == first  # asked again: nothing new
-    assert make.links == [Link(1, START, 1), Link(1, START, 2), Link(2, digest_bytes(first), 2)]
+    assert make.links == [Link(1, START, 1), Link(1, START, 2, 0.05), Link(2, digest_bytes(first), 2, 0.01)]
     assert third != first
 
 

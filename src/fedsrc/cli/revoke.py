@@ -47,10 +47,12 @@ def revoke_command(
 
 
 def put(notice: Revocation, certificate: Path, key: str, keys: Keys) -> Revocation:
-    """Write a notice beside its certificate. One that says the same stays; another is not written over."""
+    """Write a notice beside its certificate. One that says the same stays; another is not written over, unless it
+    revoked the certificate that this one superseded in its place."""
     place = beside(certificate)
     check_signer(notice, key, keys, str(place))
-    write_whole(place, notice.to_bytes(), replace=False)
+    earlier = place.exists() and read_notice(place).superseded_by == notice.certificate
+    write_whole(place, notice.to_bytes(), replace=earlier)
     there = read_notice(place)
     if not there.same_as(notice):
         raise FedsrcError("another notice is there already", where=str(place), hint="a notice is never changed")

@@ -65,6 +65,7 @@ class Link(NamedTuple):
     place: int = 1
     before: str = START
     tries: int = 1
+    others: float = 0.0
 
 
 class Release(Frozen):
@@ -78,7 +79,8 @@ class Release(Frozen):
     time: Time
     place: int = Field(ge=1)  # the first, second, ... that the site has made under this registration
     before: Hex  # the SHA-256 of the one before it as it was sent; zeros before the first
-    tries: int = Field(ge=1)  # registrations that have had units of the same table, this one included
+    tries: int = Field(ge=1)  # certificates registered on units of the same table, this one included
+    others: float = Field(0.0, ge=0)  # the sum of the failure probabilities of the others
     first: Coordinates
     second: Coordinates
     signature: Signature | None = None

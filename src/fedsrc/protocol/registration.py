@@ -375,6 +375,11 @@ class Registration(Frozen):
         return self.weights is not None or len(self.sites) == 1
 
     @property
+    def fails(self) -> float:
+        """The probability that what is certified is false; an alarm certifies nothing."""
+        return 0.0 if isinstance(self.certificate, Monitor) else self.claim.failure_probability
+
+    @property
     def charges_dropout(self) -> bool:
         return isinstance(self.certificate, Betting) and self.certificate.refusal_budget > 0
 

@@ -38,6 +38,7 @@ def issue(registration: Registration, replay: Replay, chain: Chain) -> Body:
         "target_risk": registration.claim.target_risk,
         "failure_probability": registration.claim.failure_probability,
         "tries": replay.tries,
+        "failure_probability_of_all_tries": _together(registration, replay),
         "claim": registration.claim.model_dump(),
         **_selected(registration, bounds, choice if replay.ended else None),
         **_account(registration, replay, chain),
@@ -93,11 +94,15 @@ def _tries_words(registration: Registration, replay: Replay) -> str:
     """
     if replay.tries == 1:
         return ""
-    each, tries = registration.claim.failure_probability, replay.tries
     return (
-        f" by itself; it is registration {tries} on the same records, and if all were registered at {_percent(each)},"
-        f" one of the {tries} statements fails with probability at most {_percent(min(1.0, tries * each))}"
+        f" by itself; it is registration {replay.tries} on the same records, and one of their statements fails with"
+        f" probability at most {_percent(_together(registration, replay))}"
     )
+
+
+def _together(registration: Registration, replay: Replay) -> float:
+    """Failure probabilities of all registrations on the same records."""
+    return min(1.0, _number(registration.claim.failure_probability + replay.others))
 
 
 def claimed(registration: Registration, gate: str, accepted: str) -> str:

@@ -78,7 +78,8 @@ class Replay:
         self.used = [0] * len(registration.sites)  # slots asked for
         self.announced: set[str] = set(self.index) if self.charging else set()
         self.chains = [SiteChain() for _ in registration.sites]
-        self.tries = 1  # registrations that have had units of the same records, this one too, by the sites' own word
+        self.tries = 1  # certificates registered on the same records, this one too, by the sites' own word
+        self.others = 0.0  # the failure probabilities of the others, added up
         self.orders: set[str] = set()
         self.rounds = 0
         self.number = 0
@@ -248,7 +249,7 @@ class Replay:
         site = self.index[request.site]
         self.left[site] -= request.slots
         self.chains[site].add(release)
-        self.tries = max(self.tries, release.tries)
+        self.tries, self.others = max(self.tries, release.tries), max(self.others, release.others)
         self.answered.append(release)
         self.orders.add(release.order)
         self.history[release.request] = "arrived"

@@ -70,6 +70,7 @@ CREATE TABLE development (
 ) STRICT;
 INSERT OR IGNORE INTO development SELECT content, NULL, 9e999, X'' FROM intake
 WHERE cut = 'development records' OR cut LIKE '%for development%';
+CREATE TABLE claim (registration TEXT PRIMARY KEY, fails REAL NOT NULL) STRICT;
 """
 SCHEMAS = (FIRST_SCHEMA, SECOND_SCHEMA, THIRD_SCHEMA)  # a ledger of version n has been through the first n of them
 FIND_INTAKE = "SELECT number, site, content, cut, units, seed, cut_by FROM intake WHERE site = ? AND content = ?"
@@ -92,7 +93,11 @@ FROM intake LEFT JOIN spend ON spend.intake = intake.number WHERE site = ? GROUP
 MADE = "FROM spend JOIN intake ON intake = number WHERE site = ? AND registration = ?"
 LAST = f"SELECT release {MADE} ORDER BY spend.rowid DESC LIMIT 1"
 OTHERS = """
-SELECT COUNT(DISTINCT registration) FROM spend JOIN intake ON intake = number WHERE content = ? AND registration != ?
+SELECT COUNT(*), TOTAL(fails) FROM (
+    SELECT DISTINCT registration, COALESCE(fails, 1.0) AS fails
+    FROM spend JOIN intake ON intake = number LEFT JOIN claim USING (registration)
+    WHERE content = ? AND registration != ?
+) WHERE fails > 0
 """
 DEVELOPMENT = "development records"
 FIRST_CUT = (
@@ -220,11 +225,13 @@ class Ledger:
         make: Callable[[int, int, Link], bytes],
         *,
         capacity: int | None = None,
+        fails: float = 1.0,
     ) -> bytes:
         """The bytes for a request: stored ones if it was answered before, otherwise made now from fresh units.
 
         `make` gets the first place in the intake's order, the number of places, and where the release stands in the
-        site's chain under this registration.
+        site's chain under this registration. `fails`: the registered failure probability, which adds to those of other
+        registrations on the same table; unless it is said, they may all fail.
         """
         with self._transaction() as sql:
             stored = self._stored(sql, request)
@@ -241,6 +248,7 @@ class Ledger:
                     where=str(self.path),
                     hint="a unit is released once in its life; bring new labelled records",
                 )
+            sql.execute("INSERT OR IGNORE INTO claim VALUES (?, ?)", (request.registration, fails))
             data = make(first, request.slots, self._link(sql, intake, request.registration))
             sql.execute(
                 "INSERT INTO spend VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -483,8 +491,9 @@ class Ledger:
         """The next link of the site's chain; and how many registrations have had units of this table."""
         made = sql.execute(f"SELECT COUNT(*) {MADE}", (intake.site, registration)).fetchone()[0]
         last = sql.execute(LAST, (intake.site, registration)).fetchone()
-        others = sql.execute(OTHERS, (intake.content, registration)).fetchone()[0]
-        return Link(int(made) + 1, START if last is None else digest_bytes(last[0]), int(others) + 1)
+        others, fail = sql.execute(OTHERS, (intake.content, registration)).fetchone()
+        before = START if last is None else digest_bytes(last[0])
+        return Link(int(made) + 1, before, int(others) + 1, round(float(fail), 9))
 
     def _stored(self, sql: sqlite3.Connection, request: Request) -> bytes | None:
         row = sql.execute("SELECT release FROM spend WHERE request = ?", (request.digest,)).fetchone()

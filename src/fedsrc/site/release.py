@@ -25,6 +25,7 @@ def make_release(
         place=link.place,
         before=link.before,
         tries=link.tries,
+        others=link.others,
         first=tuple(noisy[0].tolist()),
         second=tuple(noisy[1].tolist()),
     )

@@ -68,7 +68,8 @@ class Site:
             release = make_release(self.registration, request, counts, link, order=order, time=utc_now())
             return release.signed(self.key).to_bytes()
 
-        return self.ledger.answer(self.intake, request, rule.rho, make, capacity=self.capacity)
+        fails = self.registration.fails
+        return self.ledger.answer(self.intake, request, rule.rho, make, capacity=self.capacity, fails=fails)
 
 
 def check_request(registration: Registration, name: str, request: Request) -> None:
