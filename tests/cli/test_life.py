@@ -55,6 +55,17 @@ def test_revoke(fedsrc: Terminal, tmp_path: Path) -> None:
     assert (done.status, done.out.startswith("REVOKED: the certificate was revoked on ")) == (1, True)
 
 
+def test_a_renewal_that_took_the_place_can_be_revoked_too(fedsrc: Terminal, tmp_path: Path) -> None:
+    """The notice on its predecessor, which names it as successor, lies where its own must go."""
+    (tmp_path / "next.json").write_text(renewed(60))
+    base = ("revoke", "run", "--key", "issuer.key", "--reason")
+    assert fedsrc(*base, "labels were wrong", "--superseded-by", "next.json").status == 0
+    file = tmp_path / "run" / CERTIFICATE
+    shutil.copy(tmp_path / "next.json", file)
+    assert fedsrc(*base, "and again").status == 0
+    assert read_notice(beside(file)).certificate == file_digest(file)
+
+
 def test_revoke_refuses(fedsrc: Terminal, tmp_path: Path) -> None:
     file = tmp_path / "run" / CERTIFICATE
     for args, words in {
