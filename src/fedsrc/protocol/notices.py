@@ -14,10 +14,11 @@ from pydantic import Field, ValidationError, model_validator
 
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.common.clock import Time, utc_now
-from fedsrc.common.durable import read_bytes, unreadable
+from fedsrc.common.durable import unreadable
 from fedsrc.common.signing import Key, public_hex, sign, signed_by
-from fedsrc.common.values import Frozen, Hex, Signature, Text, describe
+from fedsrc.common.values import Hex, Signature, Text, describe
 from fedsrc.errors import FedsrcError
+from fedsrc.protocol.documents import Document, read_document
 from fedsrc.protocol.succession import ANYONE, Keys
 
 SUFFIX = ".revoked"
@@ -25,7 +26,7 @@ MAX_BYTES = 20_000
 MOST = 10_000  # notices in a folder
 
 
-class Revocation(Frozen):
+class Revocation(Document):
     """A certificate is revoked: why, when, and which one takes its place, if any does."""
 
     format: Literal[1] = 1
@@ -50,9 +51,6 @@ class Revocation(Frozen):
     def signed_part(self) -> bytes:
         """What the key signs: everything but the signature."""
         return canonical_bytes(self.model_dump(exclude={"signature"}))
-
-    def to_bytes(self) -> bytes:
-        return canonical_bytes(self.model_dump()) + b"\n"
 
     def same_as(self, other: Revocation) -> bool:
         """Whether both say the same, at whatever time."""
@@ -83,15 +81,9 @@ def beside(certificate: Path) -> Path:
 
 def read_notice(path: Path) -> Revocation:
     """A notice as fedsrc writes it, whose signature fits, or refused."""
-    data, where = read_bytes(path, MAX_BYTES), str(path)
-    try:
-        found = Revocation.model_validate_json(data)
-    except ValidationError as error:
-        raise FedsrcError(f"is not a notice of revocation: {describe(error)}", where=where) from error
-    if found.to_bytes() != data:
-        raise FedsrcError("is not a notice of revocation as fedsrc writes it", where=where)
+    found = read_document(Revocation, path, "a notice of revocation", MAX_BYTES)
     if found.signature is None or not signed_by(found.key, found.signature, found.signed_part()):
-        raise FedsrcError("the signature does not fit the notice of revocation", where=where)
+        raise FedsrcError("the signature does not fit the notice of revocation", where=str(path))
     return found
 
 

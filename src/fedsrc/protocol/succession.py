@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import ValidationError, model_validator
+from pydantic import model_validator
 
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.common.clock import Time, utc_now
-from fedsrc.common.durable import read_bytes
 from fedsrc.common.signing import Key, public_hex, sign, signed_by
-from fedsrc.common.values import Frozen, Hex, Signature, describe
+from fedsrc.common.values import Hex, Signature
 from fedsrc.errors import FedsrcError
+from fedsrc.protocol.documents import Document, read_document
 
 MAX_BYTES = 10_000
 DOUBT = "trust neither: name the key you know to be right, and leave the statements out"
 
 
-class Succession(Frozen):
+class Succession(Document):
     """The statement: `new` takes the place of `old` from a time on, by the word of both."""
 
     format: Literal[1] = 1
@@ -52,22 +52,13 @@ class Succession(Frozen):
         """What both keys sign."""
         return canonical_bytes(self.model_dump(exclude={"by_old", "by_new"}))
 
-    def to_bytes(self) -> bytes:
-        return canonical_bytes(self.model_dump()) + b"\n"
-
 
 def read_succession(path: Path) -> Succession:
     """A statement as fedsrc writes it, signed by both keys, or refused."""
-    data, where = read_bytes(path, MAX_BYTES), str(path)
-    try:
-        found = Succession.model_validate_json(data)
-    except ValidationError as error:
-        raise FedsrcError(f"is not the succession of a key: {describe(error)}", where=where) from error
-    if found.to_bytes() != data:
-        raise FedsrcError("is not the succession of a key as fedsrc writes it", where=where)
+    found = read_document(Succession, path, "the succession of a key", MAX_BYTES)
     for whose, public, signature in (("old", found.old, found.by_old), ("new", found.new, found.by_new)):
         if signature is None or not signed_by(public, signature, found.signed_part()):
-            raise FedsrcError(f"the succession is not signed by the {whose} key", where=where)
+            raise FedsrcError(f"the succession is not signed by the {whose} key", where=str(path))
     return found
 
 
@@ -107,15 +98,15 @@ def keys_of(trusted: Iterable[str] = (), files: Iterable[Path | str] = ()) -> Ke
         if known != found:
             what = f"key {found.old} is succeeded twice: by {known.new} on {known.time}, by {found.new} on {found.time}"
             raise FedsrcError(what, where=str(path), hint=DOUBT)
+    keys = Keys(frozenset(trusted), successions)
     for start in successions:
-        _check_no_cycle(start, successions)
-    return Keys(frozenset(trusted), successions)
+        _check_no_cycle(keys.line(start))
+    return keys
 
 
-def _check_no_cycle(start: str, successions: Mapping[str, Succession]) -> None:
-    seen, key = {start}, start
-    while key in successions:
-        key = successions[key].new
+def _check_no_cycle(line: Iterable[str]) -> None:
+    seen = set[str]()
+    for key in line:
         if key in seen:
             raise FedsrcError(f"the successions go round in a circle: key {key} comes after itself", hint=DOUBT)
         seen.add(key)

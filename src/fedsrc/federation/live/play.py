@@ -102,7 +102,7 @@ def _meet(replay: Replay, transcript: Transcript, carrier: LiveCarrier, patience
     for name in [each for each in names if each not in here]:
         tell(f"site {name!r} is not there yet; it can join between rounds")
     _announce(replay, transcript, carrier)
-    if not (here or replay.announced - set(names if replay.charging else ())):
+    if not here and (replay.charging or not replay.announced):  # charged sites count as announced from the start
         raise FedsrcError(
             f"no site came within {patience.start:g} seconds",
             hint="start the sites, then the same command again; their logs say whether they were asked",
