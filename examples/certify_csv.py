@@ -23,9 +23,9 @@ def main(table: Path, folder: Path) -> int:
     choices = Choices(target_risk=0.2, epsilon=4.0, claim={"score": "made-up score"})
     ledger = Path(f"{table}.ledger")  # remembers what was released: keep it with the table
     registration = register_table(choices, records, development_part(records, "record", 0.2), ledger)
-    body = certify_table(registration, records, folder, ledger, load_or_make(Path("issuer.key")))
-    print(card_text(body, registration=registration))
-    return 0 if body["status"] == "CERTIFIED" else 1
+    certificate = certify_table(registration, records, folder, ledger, load_or_make(Path("issuer.key")))
+    print(card_text(certificate, registration=registration))
+    return 0 if certificate.status == "CERTIFIED" else 1
 
 
 if __name__ == "__main__":

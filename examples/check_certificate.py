@@ -15,10 +15,10 @@ def main(folder: Path, key: str) -> int:
     except FedsrcError as problem:
         print(f"do not rely on it: {problem}")
         return 2
-    print(found.body["statement"])
-    for each in found.body["assumptions"]:
-        print(f"  [{each['how']}] {each['what']}")
-    print("expired" if found.expired else f"in force until {found.body['expires']}")
+    print(found.certificate.statement)
+    for each in found.certificate.assumptions:
+        print(f"  [{each.how}] {each.what}")
+    print("expired" if found.expired else f"in force until {found.certificate.expires_on}")
     return 0
 
 

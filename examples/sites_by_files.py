@@ -39,11 +39,11 @@ def main(root: Path) -> None:
             allow(ledger, site, registration, max_epsilon=4.0)
     run = root / "coordinator" / "run"
     state = start(registration, run, keys["coordinator"])
-    while state.body is None:
+    while state.certificate is None:
         releases = [answer(root, request, keys) for request in state.waiting]  # each carried to its site and back
         state = collect(run, releases, keys["coordinator"])
         print(*state.news, sep="\n")
-    print(state.body["statement"])
+    print(state.certificate.statement)
 
 
 def answer(root: Path, request: Path, keys: dict[str, Key]) -> Path:

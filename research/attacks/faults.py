@@ -26,18 +26,18 @@ import numpy as np
 
 from fedsrc.common import durable
 from fedsrc.common.canonical import canonical_bytes
-from fedsrc.common.signing import Key, public_hex
+from fedsrc.common.signing import Key, public_hex, sign
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.airgap import answer_file, collect, start
 from fedsrc.federation.local import certify_table
 from fedsrc.planning.register import Choices, register_grid
-from fedsrc.protocol.certificate import certificate_text, check_certificate, signed
+from fedsrc.protocol.certificate import Certificate
+from fedsrc.protocol.damage import check_same
 from fedsrc.protocol.messages import parse_release, read_request
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Arrived, Chain, _entries, parse, read_transcript
 from fedsrc.records.units import Records
-from fedsrc.server.folder import write_certificate
 from fedsrc.server.issue import issue
 from fedsrc.server.state import Replay
 from fedsrc.server.verify import verify
@@ -91,7 +91,7 @@ def files(folder: Path, run: str = "run", **more: Any) -> None:
         with closing(Ledger(folder / f"{name}.ledger")) as ledger:
             allow(ledger, name, reg, max_epsilon=10.0)
     done = start(reg, folder / run, key(9))
-    while done.body is None:
+    while done.certificate is None:
         done = collect(folder / run, [_answer(folder, path) for path in done.waiting], key(9))
 
 
@@ -256,12 +256,12 @@ class Forger:
                 data += line
                 replay.step(entry)
             (place / TRANSCRIPT).write_bytes(data)
-            write_certificate(place, signed(issue(reg, replay, chain), key(9)))
-            body = verify(place, trusted=(public_hex(key(9)),)).body
+            issue(reg, replay, chain).signed(key(9)).save(place / CERTIFICATE)
+            body = verify(place, trusted=(public_hex(key(9)),)).certificate
         except (FedsrcError, ValueError):
             return None
-        ended = body["status"] != "OPEN" and not body["absent"] and not body["refused"]
-        return json.dumps({**body, "transcript": ""}) if ended else None
+        ended = body.status != "OPEN" and not body.absent and not body.refused
+        return body.model_copy(update={"transcript": "", "key": None, "signature": None}).text if ended else None
 
     def transcripts(self) -> Iterator[list[Any]]:
         """The transcript with a line dropped, doubled, moved or cut off, or with something in it changed."""
@@ -326,10 +326,18 @@ class Forger:
         replay = Replay(self.reg, read_transcript(self.folder / "run" / TRANSCRIPT)[0])
         expected = issue(self.reg, replay, read_transcript(self.folder / "run" / TRANSCRIPT)[1])
         try:
-            check_certificate(certificate_text(signed(body, key(9))), expected, self.reg.server_key, where="c")
+            found = Certificate.parse(_forged(body), "c")
+            check_same(found, expected, "c", server_key=self.reg.server_key)
         except (FedsrcError, ValueError):
             return False
         return True
+
+
+def _forged(plain: dict[str, Any]) -> str:
+    """The text of these values, signed by the server's own key, without any check."""
+    whole = {**plain, "key": public_hex(key(9))}
+    signed = {**whole, "signature": sign(key(9), canonical_bytes(whole))}
+    return json.dumps(json.loads(canonical_bytes(signed)), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def forging(_: int, __: int, folder: Path) -> dict[str, int]:
@@ -392,7 +400,8 @@ def _transcript(run: Path, original: bytes, data: bytes) -> bool:
 def _certificate(run: Path, original: bytes, data: bytes) -> bool:
     reg = Registration.read(run / REGISTRATION)
     entries, chain, _ = parse((run / TRANSCRIPT).read_bytes(), "t")
-    check_certificate(_text(data), issue(reg, Replay(reg, entries), chain), reg.server_key, where="c")
+    expected = issue(reg, Replay(reg, entries), chain)
+    check_same(Certificate.parse(_text(data), "c"), expected, "c", server_key=reg.server_key)
     return data == original
 
 

@@ -27,15 +27,14 @@ from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import slopes
 from fedsrc.maths.binomial import clopper_pearson
 from fedsrc.planning.register import Choices, register_grid
-from fedsrc.protocol.certificate import Body, signed
+from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Release, Request, parse_release
-from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Absent, Announced, Arrived, Asked, Closed, Ended, Entry, Opened, Transcript
 from fedsrc.records.stream import Table
 from fedsrc.server.bounds import Sample, look
-from fedsrc.server.folder import write_certificate
 from fedsrc.server.issue import issue
 from fedsrc.server.loop import record as write
 from fedsrc.server.state import Replay
@@ -107,7 +106,7 @@ class Honest:
 Answers = Callable[[Request], Release | None]
 
 
-def publish(reg: Registration, folder: Path, answer: Answers, first: Sequence[Entry] = ()) -> Body:
+def publish(reg: Registration, folder: Path, answer: Answers, first: Sequence[Entry] = ()) -> Certificate:
     """Write a run by the registered rule, with these answers, sign its certificate, and verify it."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -121,8 +120,8 @@ def publish(reg: Registration, folder: Path, answer: Answers, first: Sequence[En
             write(replay, transcript, *(_entry(each, answer(each)) for each in asked))
             write(replay, transcript, Closed(round=replay.rounds + 1))
         write(replay, transcript, Ended(reason=reason))
-        write_certificate(folder, signed(issue(reg, replay, transcript.chain), SERVER))
-    return verify(folder, trusted=(public_hex(SERVER),)).body
+        issue(reg, replay, transcript.chain).signed(SERVER).save(folder / CERTIFICATE)
+    return verify(folder, trusted=(public_hex(SERVER),)).certificate
 
 
 def _shown(releases: dict[str, Release], request: Request) -> Release | None:
@@ -135,14 +134,16 @@ def _entry(request: Request, release: Release | None) -> Entry:
     return Arrived(release=release)
 
 
-def outcome(attempt: Callable[[], Body]) -> str:
+def outcome(attempt: Callable[[], Certificate | None]) -> str:
     """What an attempt came to: the sentence of the refusal, or what the verified certificate says."""
     try:
-        body = attempt()
+        certificate = attempt()
     except FedsrcError as error:
         return error.what
-    charged = sum(site["charged"] for site in body["sites"])
-    return f"{body['status']}, with {charged:,} units charged" if charged else str(body["status"])
+    if certificate is None:
+        return "accepted"
+    charged = sum(site.charged for site in certificate.sites)
+    return f"{certificate.status}, with {charged:,} units charged" if charged else str(certificate.status)
 
 
 def attempts(folder: Path) -> dict[str, str]:
@@ -160,12 +161,11 @@ def _left_out(folder: Path) -> dict[str, str]:
     def without_b(request: Request) -> Release | None:
         return good.answer(request) if request.site == "A" else None
 
-    def never_asked() -> Body:
+    def never_asked() -> None:
         replay = Replay(reg, [Opened(registration=reg.digest)])
         request = replay.plan()[0]
         for entry in (Asked(request=request), Arrived(release=good.answer(request)), Closed(round=1)):
             replay.step(entry)
-        return {}
 
     announced = [Announced(site="A", units=1200)]
     return {
@@ -185,10 +185,9 @@ def _retries(folder: Path) -> dict[str, str]:
     site = Honest.make(reg, "A", folder, (rng.random(2000) < RISK) * 1)
     tries = {slots: site.answer(site.asked_for(slots)) for slots in (401, 402, 400)}
 
-    def published(slots: int) -> Body:
+    def published(slots: int) -> None:
         replay = Replay(reg, [Opened(registration=reg.digest)])
         replay.step(Asked(request=site.asked_for(slots)))
-        return {}
 
     def third(request: Request) -> Release | None:
         return tries[400] if request.round == 1 else site.answer(request)
@@ -215,11 +214,10 @@ def _tails(folder: Path) -> dict[str, str]:
     shutil.copy(book, copy)
     releases |= {each.digest: site.answer(each) for each in requests[1:]}
 
-    def cut() -> Body:
+    def cut() -> None:
         replay = Replay(reg, [Opened(registration=reg.digest)])
         _step(replay, releases)
         replay.step(Ended(reason="units used"))
-        return {}
 
     def reordered(request: Request) -> Release | None:
         return releases[requests[{1: 2, 2: 1}.get(request.round, request.round) - 1].digest]

@@ -216,10 +216,10 @@ module.serve(None, listener, Limits(rate=1e9), ready)
 
 
 def main() -> None:
-    body = certified()
+    certificate = certified()
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / CERTIFICATE
-        texts = [renewed(body, 60 + i, (0.25, 0.75)[i % 2]) for i in range(RELOADS + 1)]
+        texts = [renewed(certificate, 60 + i, (0.25, 0.75)[i % 2]) for i in range(RELOADS + 1)]
         thresholds = {digest_bytes(text.encode()): (0.25, 0.75)[i % 2] for i, text in enumerate(texts)}
         path.write_text(texts[0])
         decided = markdown(IN_PROCESS, in_process(path))

@@ -18,35 +18,37 @@ from fedsrc.common.clock import TIME
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.federation.local import certify_table
 from fedsrc.planning.register import Choices, development_part, register
-from fedsrc.protocol.certificate import certificate_text, signed
+from fedsrc.protocol.certificate import Certificate
 from research.pages import records_of
 
 KEY = Key.generate()
 TRUSTED = public_hex(KEY)
 
 
-def certified() -> dict[str, Any]:
-    """The body of a certificate on 3,000 records drawn as in population L."""
+def certified() -> Certificate:
+    """A certificate on 3,000 records drawn as in population L."""
     rng = np.random.default_rng(0)
     loss = (rng.random(3_000) < 0.41).astype(np.float64)
     score = ndtr(rng.standard_normal(3_000) + np.sqrt(2.0) * ndtri(0.74) * (1.0 - loss))
     table = records_of(score, loss, np.zeros(3_000, np.int64), ("a site",))
     registration = register(Choices(0.3, float("inf")), table, development_part(table, "record", 0.2))
     with tempfile.TemporaryDirectory() as name:
-        body = certify_table(registration, table, Path(name) / "run", Path(name) / "ledger", KEY)
-    if body["status"] != "CERTIFIED":
+        certificate = certify_table(registration, table, Path(name) / "run", Path(name) / "ledger", KEY)
+    if certificate.status != "CERTIFIED":
         raise SystemExit("error: the run did not certify")
-    return {field: value for field, value in body.items() if field not in ("key", "signature")}
+    return certificate
 
 
-def renewed(body: dict[str, Any], seconds: int, threshold: float) -> str:
+def renewed(certificate: Certificate, seconds: int, threshold: float) -> str:
     """The text of a certificate of a run so many seconds later, with that threshold."""
     later = timedelta(seconds=seconds)
-    times = {
-        "calibrated": (datetime.strptime(body["calibrated"], TIME) + later).strftime(TIME),
-        "expires": (datetime.fromisoformat(body["expires"]) + later).isoformat(),
+    assert certificate.expires is not None
+    changed = {
+        "calibrated": (datetime.strptime(certificate.calibrated, TIME) + later).strftime(TIME),
+        "expires": certificate.expires + later,
+        "threshold": threshold,
     }
-    return certificate_text(signed({**body, **times, "threshold": threshold}, KEY))
+    return certificate.model_copy(update=changed).signed(KEY).text
 
 
 @contextmanager

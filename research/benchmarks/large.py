@@ -31,16 +31,14 @@ from fedsrc.common.signing import Key, public_hex
 from fedsrc.federation.airgap import answer_file, start
 from fedsrc.maths.arrays import Floats
 from fedsrc.planning.register import Choices, development_part, register
-from fedsrc.protocol.certificate import signed
 from fedsrc.protocol.messages import Answer, Link, Request
-from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Announced, Transcript
 from fedsrc.records.masses import histogram
 from fedsrc.records.stream import AHEAD, BATCH, Table
 from fedsrc.records.table import read_records
 from fedsrc.records.units import Records, Units
-from fedsrc.server.folder import write_certificate
 from fedsrc.server.issue import issue
 from fedsrc.server.loop import begin, record, run
 from fedsrc.server.state import Replay
@@ -155,19 +153,18 @@ def make_run(folder: Path) -> Figures:
         begin(replay, transcript)
         record(replay, transcript, *(Announced(site=name, units=SLOTS * ROUNDS) for name in names))
         run(replay, transcript, carry)
-        body = signed(issue(registration, replay, transcript.chain), server)
-    write_certificate(folder / "run", body)
+        issue(registration, replay, transcript.chain).signed(server).save(folder / "run" / CERTIFICATE)
     return {"seconds": time.perf_counter() - begun}
 
 
 def verify_run(folder: Path) -> Figures:
     """Recompute the certificate from the transcript, and check chain and signatures."""
     begun = time.perf_counter()
-    body = verify(folder / "run").body
+    certificate = verify(folder / "run").certificate
     seconds = time.perf_counter() - begun
     size = (folder / "run" / TRANSCRIPT).stat().st_size
     names = ("releases", "rounds", "records", "status", "transcript_lines")
-    return {"seconds": seconds, "bytes": size, **{name: body[name] for name in names}}
+    return {"seconds": seconds, "bytes": size, **{name: getattr(certificate, name) for name in names}}
 
 
 STEPS: dict[str, Callable[..., Figures]] = {

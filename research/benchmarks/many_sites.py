@@ -36,12 +36,11 @@ from fedsrc.federation.live.guard import Guard
 from fedsrc.federation.live.play import play
 from fedsrc.federation.live.transport import Letter, Node, Patience, Reply
 from fedsrc.planning.register import Choices, register_grid
-from fedsrc.protocol.certificate import signed
-from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Transcript
 from fedsrc.records.stream import Table
-from fedsrc.server.folder import replay_run, write_certificate
+from fedsrc.server.folder import replay_run
 from fedsrc.server.issue import issue
 from fedsrc.server.state import Replay
 from fedsrc.server.verify import verify
@@ -55,6 +54,7 @@ WORKERS = 2
 HALF = 600  # bytes a site has written of a round by the middle of it: its request, and a release of some sites
 KINDS = {"hello": HELLO, "release": RELEASE}
 MILLION = 1_000_000
+PLAYED = ("releases", "rounds", "records", "status", "absent", "refused")
 Figures = dict[str, Any]
 
 
@@ -185,7 +185,7 @@ def play_run(folder: Path, sites: int) -> Figures:
     """A whole live run, to its certificate."""
     registration, post = Registration.read(folder / REGISTRATION), Pipes(folder, sites)
     base = peak_memory()
-    body = play(registration, folder / "run", server_key(folder), post, patience=Patience(round=3600.0))
+    certificate = play(registration, folder / "run", server_key(folder), post, patience=Patience(round=3600.0))
     post.note()
     rounds = np.diff(np.asarray(post.times), axis=0)
     return {
@@ -196,7 +196,7 @@ def play_run(folder: Path, sites: int) -> Figures:
         "sites_cpu": rounds[:, 3].tolist(),
         "peak_after": [each[4] for each in post.times[1:]],
         "sites_peak": post.close(),
-        **{name: body[name] for name in ("releases", "rounds", "records", "status", "absent", "refused")},
+        **{name: getattr(certificate, name) for name in PLAYED},
     }
 
 
@@ -221,18 +221,18 @@ def cut(folder: Path, rounds: int, after: int) -> Figures:
 def sign_cut(place: Path) -> Figures:
     """What the server would sign of a run that stands there: still open."""
     registration, replay, chain = replay_run(place)
-    write_certificate(place, signed(issue(registration, replay, chain), server_key(place.parent)))
+    issue(registration, replay, chain).signed(server_key(place.parent)).save(place / CERTIFICATE)
     return {}
 
 
 def verify_run(folder: Path) -> Figures:
     """Recompute the certificate from the transcript, and check chain and signatures."""
     begun, cpu = time.perf_counter(), time.process_time()
-    body = verify(folder).body
+    certificate = verify(folder).certificate
     seconds, cpu = time.perf_counter() - begun, time.process_time() - cpu
     size = (folder / TRANSCRIPT).stat().st_size
     names = ("releases", "rounds", "status", "transcript_lines")
-    return {"seconds": seconds, "cpu": cpu, "bytes": size, **{name: body[name] for name in names}}
+    return {"seconds": seconds, "cpu": cpu, "bytes": size, **{name: getattr(certificate, name) for name in names}}
 
 
 def resume(folder: Path) -> Figures:

@@ -1,4 +1,4 @@
-"""One error for everything a user can put right: what happened, where, and what to do next."""
+"""Errors that a user can put right: what happened, where, and what to do next. Code tells them apart by class."""
 
 from __future__ import annotations
 
@@ -25,6 +25,14 @@ class FedsrcError(Exception):
         for each in filter(None, self.private):
             text = text.replace(repr(each) if repr(each) in text else each, "(not in the log)")
         return text
+
+
+class DamagedError(FedsrcError):
+    """A file is not as it was written or signed, or never was what it is taken for."""
+
+
+class BusyError(FedsrcError):
+    """Another process is at it; later it may be free."""
 
 
 class MissingExtraError(FedsrcError):

@@ -169,7 +169,7 @@ def test_a_revoked_certificate_does_not_come_back_under_another_digest(file: Pat
     (notices / "one.revoked").write_bytes(notice_of(original(), REASON))
     file.write_text(original().replace(signature, RESPELLED[name](signature)))
     assert digest_bytes(file.read_bytes()) != digest_bytes(original().encode())
-    with pytest.raises(FedsrcError, match="signature does not fit"):
+    with pytest.raises(FedsrcError, match="is not a certificate: signature"):
         gate_of(file, revocations=notices)
 
 

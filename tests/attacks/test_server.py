@@ -28,15 +28,14 @@ from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import certify_table, register_table
 from fedsrc.planning.register import Choices, register_grid
-from fedsrc.protocol.certificate import Body, signed
+from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.handshake import Hello
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Release, Request, parse_release
-from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Development, Registration
 from fedsrc.protocol.transcript import Absent, Announced, Arrived, Asked, Closed, Entry, Opened, Transcript
 from fedsrc.report.card import card_text
-from fedsrc.server.folder import write_certificate
 from fedsrc.server.issue import issue
 from fedsrc.server.loop import record, run
 from fedsrc.server.state import Replay
@@ -264,17 +263,17 @@ def test_tries_on_the_same_records_are_counted_and_add_up(tmp_path: Path) -> Non
     Mutants killed: tries counted per request, over tables that have nothing in common, or left out of the statement;
     this registration's own failure probability for that of the others.
     """
-    key, found = Key.generate(), list[Body]()
+    key, found = Key.generate(), list[Certificate]()
     for records, target, fails in ((ONE, 0.02, 0.2), (ONE, 0.2, 0.05), (OTHER, 0.2, 0.05)):
         choices = Choices(target, 4.0, batch=300, rounds=2, failure_probability=fails)
         ledger, folder = tmp_path / records.digest, tmp_path / str(len(found))
         reg = register_table(choices, records, Development(share=0.2, seed=7), ledger)
         found.append(certify_table(reg, records, folder, ledger, key))
-    assert [(body["status"], body["tries"]) for body in found] == [("ABSTAIN", 1), ("CERTIFIED", 2), ("CERTIFIED", 1)]
-    assert [body["failure_probability_of_all_tries"] for body in found] == [0.2, 0.25, 0.05]
+    assert [(body.status, body.tries) for body in found] == [("ABSTAIN", 1), ("CERTIFIED", 2), ("CERTIFIED", 1)]
+    assert [body.failure_probability_of_all_tries for body in found] == [0.2, 0.25, 0.05]
     said = "by itself; it is registration 2 on the same records, and one of their statements fails with probability"
-    assert found[1]["statement"].endswith(f"at most 5% {said} at most 25%.")
-    assert found[2]["statement"].endswith("this statement fails with probability at most 5%.")
+    assert found[1].statement.endswith(f"at most 5% {said} at most 25%.")
+    assert found[2].statement.endswith("this statement fails with probability at most 5%.")
     noted = "this is registration 2 on the same records: failure probabilities of all tries add up"
     assert [noted in " ".join(card_text(body).split()) for body in found] == [False, True, False]
 
@@ -288,10 +287,10 @@ def test_a_server_signs_no_threshold_a_little_lower(tmp_path: Path, name: str) -
     """
     reg = register_grid(Choices(0.3, 4.0, grid=True, thresholds=5, batch=1000), ["local"])
     honest = certify_table(reg, ONE, tmp_path / "run", tmp_path / "ledger", SERVER)
-    assert honest["status"] == "CERTIFIED"
+    assert honest.status == "CERTIFIED"
     verify(tmp_path / "run")
-    body = {field: value for field, value in honest.items() if field not in ("key", "signature")}
-    write_certificate(tmp_path / "run", signed({**body, name: math.nextafter(body[name], 0)}, SERVER))
+    lower = honest.model_copy(update={name: math.nextafter(getattr(honest, name), 0)})
+    lower.signed(SERVER).save(tmp_path / "run" / CERTIFICATE)
     with pytest.raises(FedsrcError, match=f"though its signature fits: {name} differ"):
         verify(tmp_path / "run")
 
@@ -308,8 +307,8 @@ def test_without_the_charge_a_site_that_is_not_mentioned_shows(tmp_path: Path, c
         record(replay, transcript, Opened(registration=reg.digest), *(each for each in CAPACITIES if each.site in came))
         run(replay, transcript, lambda requests: [sites.answer(each).to_bytes() for each in requests])
         body = issue(reg, replay, transcript.chain)
-    assert (body["absent"], body["refused"]) == (0, 0)
-    notes = {each["what"]: each["how"] for each in body["assumptions"]}
+    assert (body.absent, body.refused) == (0, 0)
+    notes = {each.what: each.how for each in body.assumptions}
     assert notes.get("every requested release arrived") == ("checked" if came == NAMES else None)
     unsaid = "whether a site comes, and whether a release arrives, does not depend on what it holds"
     assert notes.get(unsaid) == (None if came == NAMES else "declared")

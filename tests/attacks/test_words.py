@@ -23,6 +23,7 @@ from fedsrc.maths import limits
 from fedsrc.maths.basis import Basis, sensitivity_squared
 from fedsrc.maths.privacy import epsilon_tight, rho_tight
 from fedsrc.planning.forecast import Forecast
+from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.mechanism import registered_mechanism, replacement_epsilon
 from fedsrc.protocol.messages import Link, Request
 from fedsrc.protocol.registration import Registration
@@ -80,7 +81,7 @@ def played(reg: Registration, rounds: list[list[int]]) -> Replay:
 BY_ANSWERS = {"unit": "source", "max_answers": 5, "answer_weight": "answer"}
 
 
-def body_of(reg: Registration, replay: Replay | None = None) -> dict[str, Any]:
+def body_of(reg: Registration, replay: Replay | None = None) -> Certificate:
     return issue(reg, replay or Replay(reg), Chain())
 
 
@@ -88,18 +89,18 @@ def test_weights_of_sources_are_called_so() -> None:
     """The attack: half the answers from each site, risk 20% of all answers, "at most 15%" by weights of a half."""
     reg = sites([0.5, 0.5], BY_ANSWERS, rounds=1)
     body = body_of(reg, played(reg, [[0, 0]]))
-    assert body["status"] == "CERTIFIED"
-    assert "are unsupported (sites weighed by sources);" in body["statement"]
-    assert any("declared weights, as shares of sources" in each["what"] for each in body["assumptions"])
+    assert body.status == "CERTIFIED"
+    assert "are unsupported (sites weighed by sources);" in body.statement
+    assert any("declared weights, as shares of sources" in each.what for each in body.assumptions)
     assert any(line.startswith("The sites' shares are shares of sources, not of answers") for line in unsaid(reg))
     assert "declared weights of sources" in card.card_text(body)
-    assert "shares of sources above" in str(body_of(sites([None, None], BY_ANSWERS))["assumptions"])
+    assert "shares of sources above" in str(body_of(sites([None, None], BY_ANSWERS)).assumptions)
 
 
 @pytest.mark.parametrize("reg", [sites([0.5, 0.5]), sites([None], BY_ANSWERS), sites([None, None])])
 def test_where_there_is_nothing_to_say_nothing_is_said(reg: Registration) -> None:
     assert "not of answers" not in str(unsaid(reg))
-    assert "as shares of sources" not in str(body_of(reg)["assumptions"])
+    assert "as shares of sources" not in str(body_of(reg).assumptions)
 
 
 def test_converted_weights_give_the_share_of_answers() -> None:
@@ -121,7 +122,7 @@ def test_converted_weights_give_the_share_of_answers() -> None:
 def view_of(reg: Registration, values: list[float]) -> dict[str, Any]:
     """As much of a view as its evidence rows need; the line is at 1."""
     return {
-        "certificate": {"every_target": reg.fixed_mixture},
+        "certificate": body_of(reg),
         "evidence": {
             "measure": "log-wealth",
             "line": 1.0,
@@ -225,7 +226,7 @@ def test_the_replacement_epsilon_stands_beside_the_registered_one(epsilon: float
     assert found == pytest.approx(epsilon_tight(2 * registered_mechanism(reg).rho, 1e-6), abs=1e-6)
     assert found == pytest.approx(other, abs=0.002)
     body = body_of(reg)
-    assert body["privacy"]["replacement_epsilon"] == found
+    assert body.privacy.replacement_epsilon == found
     words = f"against one record being this one or any other: epsilon {other}"
     assert words in card.card_text(body)
     assert words in "\n".join(describe_registration(reg, reg.sites[0].name))

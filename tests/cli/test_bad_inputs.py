@@ -29,17 +29,16 @@ from fedsrc.cli import main
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.common.signing import Key
 from fedsrc.federation.airgap import start
-from fedsrc.protocol.certificate import signed
 from fedsrc.protocol.messages import Release, read_request
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.transcript import Absent, Transcript, read_transcript
 from fedsrc.records.units import Records
-from fedsrc.server.folder import write_certificate
 from fedsrc.site import ledger
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
 from tests.support.crash_scenarios import NAMES, by_files, files_registration, key
 from tests.support.crash_scenarios import _answer as answer
+from tests.support.forged import forge, unsigned
 from tests.support.helpers import table
 
 Call = Callable[..., tuple[int, str]]
@@ -323,11 +322,10 @@ def test_a_gigantic_transcript(call: Call, world: Path) -> None:
 
 def certificate(world: Path, change: Callable[[dict[str, Any]], object], private: Key | None = None) -> None:
     folder = world / "done" / "run"
-    body = json.loads((folder / CERTIFICATE).read_text())
-    change(body)
-    if private is not None:
-        body = signed({k: v for k, v in body.items() if k not in ("key", "signature")}, private)
-    write_certificate(folder, body)
+    text = (folder / CERTIFICATE).read_text()
+    plain = json.loads(text) if private is None else unsigned(text)
+    change(plain)
+    forge(folder, plain, private)
 
 
 def test_forged_and_foreign_certificates(call: Call, world: Path) -> None:

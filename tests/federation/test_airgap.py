@@ -18,7 +18,6 @@ from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.airgap import answer_file, collect, start
 from fedsrc.federation.local import LocalCarrier, certify_table
-from fedsrc.protocol.certificate import signed
 from fedsrc.protocol.messages import Release, SignedRequest, read_request
 from fedsrc.protocol.names import CERTIFICATE
 from fedsrc.protocol.registration import Registration
@@ -83,13 +82,13 @@ def world(tmp_path: Path) -> World:
 def test_five_sites_by_files_give_the_local_certificate(world: World) -> None:
     done = start(world.reg, world.run, SERVER)
     rounds = 0
-    while done.body is None:
+    while done.certificate is None:
         files = world.answers(done.waiting)
         rounds += 1
         done = collect(world.run, reversed(files), SERVER)  # the order of arrival does not matter
-    assert done.body["status"] == "CERTIFIED"
-    assert done.body["rounds"] == rounds
-    assert verify(world.run, trusted=(public_hex(SERVER),)).body["records"] == 300 * rounds
+    assert done.certificate.status == "CERTIFIED"
+    assert done.certificate.rounds == rounds
+    assert verify(world.run, trusted=(public_hex(SERVER),)).certificate.records == 300 * rounds
     local = local_run(world)
     assert local == json.loads((world.run / CERTIFICATE).read_text())
     assert (world.folder / "local" / "transcript.jsonl").read_bytes() == (world.run / "transcript.jsonl").read_bytes()
@@ -105,7 +104,7 @@ def local_run(world: World) -> Any:
         begin(replay, transcript)
         record(replay, transcript, *(Announced(site=name, units=500) for name in NAMES))
         run(replay, transcript, LocalCarrier(sites))
-        body = signed(issue(world.reg, replay, transcript.chain), SERVER)
+        body = issue(world.reg, replay, transcript.chain).signed(SERVER)
     for ledger in ledgers.values():
         ledger.close()
     return body
@@ -355,7 +354,7 @@ def test_the_local_mode_needs_the_registered_keys(tmp_path: Path) -> None:
 def test_replay_checks_the_sites_signatures(world: World) -> None:
     """A server that rewrites its transcript cannot invent releases: it has no site's key."""
     done = start(world.reg, world.run, SERVER)
-    while done.body is None:
+    while done.certificate is None:
         done = collect(world.run, world.answers(done.waiting), SERVER)
     entries = read_transcript(world.run / "transcript.jsonl")[0]
     place = next(i for i, e in enumerate(entries) if isinstance(e, Arrived))

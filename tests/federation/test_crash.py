@@ -70,8 +70,8 @@ def registered_developments(run: Path) -> list[bytes]:
 
 def check(scenario: str, folder: Path) -> None:
     """The invariants after the run was started again and came to its end."""
-    body = verify(folder / "run").body
-    assert body["status"] in ("CERTIFIED", "ABSTAIN")
+    body = verify(folder / "run").certificate
+    assert body.status in ("CERTIFIED", "ABSTAIN")
     made = spends(folder)
     place: dict[str, int] = {}
     for intake, first, slots, _, _ in made:

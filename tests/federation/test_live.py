@@ -410,7 +410,7 @@ def own_post() -> OwnPost:
 def test_a_live_run_equals_the_files_mode(tmp_path: Path) -> None:
     body = live(tmp_path)
     verify(tmp_path / "run", trusted=(public_hex(SERVER),))
-    assert body["releases"] == 6
+    assert body.releases == 6
     by_files(tmp_path, "files")
     for name in (TRANSCRIPT, CERTIFICATE):
         assert (tmp_path / "files" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
@@ -543,7 +543,7 @@ def test_nobody_there_ends_nothing(tmp_path: Path) -> None:
     post.mischief = lambda _, reply: [Reply(reply.to, problem="no site process listens")]
     with pytest.raises(FedsrcError, match="no site came"):
         live(tmp_path, post=post)
-    assert live(tmp_path)["releases"] == 6  # the same folder, once they are there
+    assert live(tmp_path).releases == 6  # the same folder, once they are there
 
 
 def forged(make: Callable[[Challenge], Hello]) -> Callable[[Frame], Frame]:
@@ -601,7 +601,7 @@ def test_impostors_are_refused_and_never_asked(tmp_path: Path, name: str) -> Non
     post, told = own_post(), list[str]()
     post.join(99, behave)
     body = live(tmp_path, post=post, told=told)
-    assert body["releases"] == 6
+    assert body.releases == 6
     assert told.count(f"refused: node 99: {words}") == 1  # said once, however often it is greeted
     assert {letter.kind for letter in post.letters if letter.node == 99} == {"hello"}
 
@@ -655,7 +655,7 @@ def test_a_malicious_site_is_recorded_and_the_run_goes_on(tmp_path: Path, name: 
     missing = entries(tmp_path, Absent)
     assert len(missing) == 2
     assert all(words in entry.reason for entry in missing)
-    assert body["releases"] == 4
+    assert body.releases == 4
     verify(tmp_path / "run")
 
 

@@ -41,7 +41,7 @@ def test_five_sites_from_one_command(tmp_path: Path) -> None:
     body = json.loads(done.stdout)
     assert (body["status"], len(body["sites"])) == ("CERTIFIED", 5)
     assert "the same, byte for byte" in done.stderr
-    assert verify(tmp_path / "demo" / "run").body["transcript"] == body["transcript"]
+    assert verify(tmp_path / "demo" / "run").certificate.transcript == body["transcript"]
     for name in (TRANSCRIPT, CERTIFICATE):
         live, files = (tmp_path / "demo" / mode / name for mode in ("run", "by-files"))
         assert live.read_bytes() == files.read_bytes()

@@ -95,7 +95,7 @@ class World:
         """The files mode on the same ledgers: asked the same requests, they give the same releases."""
         key = load(self.trial / "server" / "server.key")
         done = start(self.registration, folder, key)
-        while done.body is None:
+        while done.certificate is None:
             done = collect(folder, [self._answer(path) for path in done.waiting], key)
 
     def _answer(self, path: Path) -> Path:

@@ -31,6 +31,7 @@ from fedsrc.federation.live.play import check_live
 from fedsrc.federation.local import certify_table
 from fedsrc.monitor.monitor import MonitorChoices, brief, monitor_alarm, register_monitor, state, words
 from fedsrc.monitor.table import monitor_table
+from fedsrc.protocol.certificate import Certificate, MonitorAccount
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import read_request
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
@@ -76,12 +77,12 @@ class World:
         self.ledger, self.place = folder / "ledger", folder / "monitor"
         self.records = table(1500, sites=SITES, ids=True)
         self.reg = registration(self.records, **{**EXACT, **choices})
-        assert certify_table(self.reg, self.records, self.run, self.ledger, KEY)["status"] == "CERTIFIED"
+        assert certify_table(self.reg, self.records, self.run, self.ledger, KEY).status == "CERTIFIED"
 
     def registered(self, **choices: Any) -> Registration:
         return register_monitor(self.run, MonitorChoices(**choices))
 
-    def watch(self, records: Records, reg: Registration | None = None, place: Path | None = None) -> dict[str, Any]:
+    def watch(self, records: Records, reg: Registration | None = None, place: Path | None = None) -> MonitorAccount:
         return monitor_table(
             reg or self.registered(), records, place or self.place, self.ledger, KEY, in_order=True
         )  # fmt: skip
@@ -102,10 +103,10 @@ def world(tmp_path: Path) -> World:
 
 def test_a_monitor_is_registered_on_the_certificate(world: World) -> None:
     reg = world.registered()
-    body = verify(world.run).body
+    body = verify(world.run).certificate
     method = plan_of(reg)
     assert method.certificate == file_digest(world.run / CERTIFICATE)
-    assert reg.thresholds.values == (body["threshold"],)
+    assert reg.thresholds.values == (body.threshold,)
     assert (method.risk, method.guarantee, method.false_alarm) == (0.2, "probability", 0.05)
     assert reg.claim == world.reg.claim
     assert Registration.from_toml(reg.to_toml()).digest == reg.digest
@@ -195,34 +196,36 @@ def test_evidence_is_the_sum_over_starts(world: World, choices: dict[str, Any]) 
     world.watch(GOOD, reg)
     body = world.watch(WORSE, reg)
     by_hand = evidence_by_hand(reg, world.place / TRANSCRIPT)
-    assert [row["log_evidence"] for row in body["evidence"]] == pytest.approx(by_hand, abs=1e-7)
-    assert body["status"] == "ALARM"
-    assert body["alarm"]["round"] == next(i for i, level in enumerate(by_hand, 1) if level >= log_line(plan_of(reg)))
+    assert [row.log_evidence for row in body.evidence] == pytest.approx(by_hand, abs=1e-7)
+    assert body.status == "ALARM"
+    assert body.alarm is not None
+    assert body.alarm.round == next(i for i, level in enumerate(by_hand, 1) if level >= log_line(plan_of(reg)))
 
 
 def test_it_rings_in_the_first_round_at_the_line(world: World) -> None:
     """A slow change in small rounds, so that the line is crossed and not jumped over."""
     reg = world.registered(batch=10)
     body = world.watch(fresh(1600, seed=3, bad=0.35), reg)
-    levels = [row["log_evidence"] for row in body["evidence"]]
+    levels = [row.log_evidence for row in body.evidence]
     line = log_line(plan_of(reg))
-    assert body["status"] == "ALARM"
+    assert body.status == "ALARM"
     assert all(level < line for level in levels[:-1])
     assert line <= levels[-1] < 1.5 * line
 
 
 def test_certified_then_supported_then_alarm(world: World) -> None:
     good = world.watch(GOOD)
-    assert good["status"] == "STILL SUPPORTED"
-    assert good["records"] == 400
+    assert good.status == "STILL SUPPORTED"
+    assert good.records == 400
     now = state(world.place, certificate=world.run)
     assert (now.state, now.alarm, now.rounds) == ("still supported", False, 4)
     assert not monitor_alarm(world.place)
     assert now.recent_risk_estimate == pytest.approx(GOOD.loss.mean(), abs=1e-4)
 
     bad = world.watch(WORSE)
-    assert bad["status"] == "ALARM"
-    assert bad["alarm"]["likely_since"] == 5  # the first round of the worse table
+    assert bad.status == "ALARM"
+    assert bad.alarm is not None
+    assert bad.alarm.likely_since == 5  # the first round of the worse table
     after = state(world.place, trusted=(public_hex(KEY),))
     assert after.state == "alarm"
     assert after.progress == 1.0
@@ -237,21 +240,21 @@ def test_what_is_shown_says_what_it_is_over(world: World) -> None:
     text = "\n".join(words(now))
     last = now.rounds
     assert (last, now.state) == (6, "still supported")
-    recent = [row for row in now.history if row["round"] > last - RECENT]
-    mean = np.mean([row["risk_estimate"] for row in recent])  # rounds are of one size, and all is accepted
+    recent = [row for row in now.history if row.round > last - RECENT]
+    mean = np.mean([row.risk_estimate for row in recent])  # rounds are of one size, and all is accepted
     assert now.recent_risk_estimate == pytest.approx(mean, abs=1e-3)
-    assert f"Risk over rounds {recent[0]['round']} to {last} about {now.recent_risk_estimate:.3g}" in text
+    assert f"Risk over rounds {recent[0].round} to {last} about {now.recent_risk_estimate:.3g}" in text
     assert "the logarithm of what bets on it have won" in text
     assert "(alarm at 3.00, the logarithm of 20, which the guarantee above fixes)" in text
     rows = [line for line in text.splitlines() if line.startswith("  round")]
-    assert rows[-1].endswith(f"risk about {now.history[-1]['risk_estimate']:.3g}")
-    assert f"over rounds {recent[0]['round']} to {last} about" in brief(now)
+    assert rows[-1].endswith(f"risk about {now.history[-1].risk_estimate:.3g}")
+    assert f"over rounds {recent[0].round} to {last} about" in brief(now)
     assert "alarm at 3.00 (the logarithm of 20)" in brief(now)
     world.watch(WORSE)
     rung = state(world.place)
-    assert (rung.alarm_round, rung.history[-1]["risk_estimate"] > 0.4) == (rung.rounds, True)
+    assert (rung.alarm_round, (rung.history[-1].risk_estimate or 0) > 0.4) == (rung.rounds, True)
     for shown in ("\n".join(words(rung)), brief(rung)):
-        assert f"in round {rung.rounds} about {rung.history[-1]['risk_estimate']:.3g}" in shown
+        assert f"in round {rung.rounds} about {rung.history[-1].risk_estimate:.3g}" in shown
         assert f"about {rung.recent_risk_estimate:.3g}" not in shown.partition("isk in round")[2]
     long = register_monitor(world.run, MonitorChoices(run_length=5000))
     world.watch(fresh(100, seed=8, bad=0.1), long, world.folder / "long")
@@ -265,7 +268,7 @@ def test_before_any_release_it_says_certified(world: World) -> None:
     reg = world.registered(weights={"a": 0.5, "b": 0.5})
     alone = fresh(100, seed=5, bad=0.9, sites=("a",))
     body = world.watch(alone, reg)
-    assert (body["status"], body["records"]) == ("NOT MONITORED YET", 0)
+    assert (body.status, body.records) == ("NOT MONITORED YET", 0)
     now = state(world.place)
     assert now.state == "certified"
     assert brief(now) == now.sentence
@@ -278,7 +281,7 @@ def test_the_alarm_is_for_good_and_spends_nothing_more(world: World) -> None:
     before = (world.place / TRANSCRIPT).read_bytes()
     spent = world.spent(WORSE)
     body = world.watch(GOOD)
-    assert body["status"] == "ALARM"
+    assert body.status == "ALARM"
     assert (world.place / TRANSCRIPT).read_bytes() == before
     assert (world.spent(GOOD), world.spent(WORSE)) == (0, spent)
     with closing(Ledger(world.ledger)) as ledger:
@@ -313,7 +316,7 @@ def test_spent_units_are_refused(world: World) -> None:
     elsewhere = world.registered(run_length=1000)
     with pytest.raises(FedsrcError, match="released before"):
         world.watch(GOOD, elsewhere, world.folder / "second")
-    assert again["records"] == 400
+    assert again.records == 400
 
 
 def test_a_site_limit_is_kept(tmp_path: Path) -> None:
@@ -322,7 +325,7 @@ def test_a_site_limit_is_kept(tmp_path: Path) -> None:
         ledger.limit(2.0)
     with pytest.raises(FedsrcError, match="allows epsilon 2"):
         world.watch(GOOD)
-    assert world.watch(GOOD, world.registered(epsilon=1.0))["privacy"]["epsilon"] == 1.0
+    assert world.watch(GOOD, world.registered(epsilon=1.0)).privacy.epsilon == 1.0
 
 
 # --- crashes ----------------------------------------------------------------------------------------------------
@@ -335,7 +338,7 @@ class KilledError(Exception):
 def test_killed_at_any_write_it_goes_on_with_the_same_releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before and after every write of the transcript. Evidence and spending are those of an undisturbed run."""
     undisturbed = World(tmp_path / "whole")
-    expected = undisturbed.watch(GOOD)["evidence"]
+    expected = undisturbed.watch(GOOD).evidence
     append, writes = Transcript.append, 0
     deaths = 0
     for when in ("before", "after"):
@@ -358,7 +361,7 @@ def test_killed_at_any_write_it_goes_on_with_the_same_releases(tmp_path: Path, m
             except KilledError:
                 deaths += 1
             monkeypatch.setattr(Transcript, "append", append)
-            assert world.watch(GOOD)["evidence"] == expected
+            assert world.watch(GOOD).evidence == expected
             assert world.spent(GOOD) == 200
     assert deaths >= 16
 
@@ -379,7 +382,7 @@ def test_an_interrupted_round_wants_its_own_table(world: World, monkeypatch: pyt
     other = fresh(200, seed=8, bad=0.1, sites=("a",))
     with pytest.raises(FedsrcError, match="interrupted round still asks site 'b'"):
         world.watch(other)
-    assert world.watch(GOOD)["records"] == 400
+    assert world.watch(GOOD).records == 400
     assert world.spent(other) == 0
 
 
@@ -457,9 +460,9 @@ def test_sites_count_by_weight_in_the_fold(world: World) -> None:
     often, seldom = np.arange(400) % 4 < 2, np.arange(400) % 20 == 0
     loss = np.where(base.site == 1, often, seldom).astype(np.float64)
     body = world.watch(replace(base, loss=loss, digest=digest("weights")), reg)
-    assert body["status"] == "STILL SUPPORTED"
+    assert body.status == "STILL SUPPORTED"
     mean = 0.9 * loss[base.site == 0].mean() + 0.1 * loss[base.site == 1].mean()
-    assert body["recent_risk_estimate"] == pytest.approx(mean, abs=0.05)
+    assert body.recent_risk_estimate == pytest.approx(mean, abs=0.05)
     sums = np.zeros((2, 2, 1), dtype=np.int64)
     assert round_sample(reg, [180, 20], sums).by.q == pytest.approx([1.0, 1.0])
     uneven = round_sample(reg, [90, 90], sums).by
@@ -475,9 +478,11 @@ def test_a_monitor_is_no_certificate(world: World) -> None:
     with pytest.raises(FedsrcError, match="does not run live"):
         check_live(world.registered(), world.folder / "wrong", KEY)
     body = world.watch(GOOD)
-    assert body["kind"] == "monitor"
-    assert body["status"] != "CERTIFIED"
-    assert "acceptance_lower" not in body
+    assert body.kind == "monitor"
+    assert not isinstance(body, Certificate)
+    with pytest.raises(FedsrcError, match="account of a monitor"):
+        _ = verify(world.place).certificate
+    assert not hasattr(body, "acceptance_lower")
     assert "watches a deployed certificate" in "\n".join(describe_registration(world.registered(), "a"))
 
 
@@ -497,7 +502,7 @@ def test_by_files_it_rings_as_well(world: World, tmp_path: Path) -> None:
         allow(ledger, name, reg)
     done = start(reg, place, KEY)
     week = 0
-    while done.body is None:
+    while done.certificate is None:
         week += 1
         files = []
         for path in done.waiting:
@@ -512,7 +517,7 @@ def test_by_files_it_rings_as_well(world: World, tmp_path: Path) -> None:
         assert week < 10
     for ledger in ledgers.values():
         ledger.close()
-    assert done.body["status"] == "ALARM"
+    assert done.certificate.status == "ALARM"
     assert week > 2
     assert monitor_alarm(place, trusted=(public_hex(KEY),))
 

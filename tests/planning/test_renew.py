@@ -71,5 +71,5 @@ def test_a_renewal_calibrates_on_units_that_were_not_released(tmp_path: Path) ->
         certify_table(new, records, tmp_path / "again", tmp_path / "ledger", KEY)
     certify_table(new, fresh, tmp_path / "fresh", tmp_path / "ledger", KEY, fresh=True)
     found = verify(tmp_path / "fresh")
-    assert found.body["renews"] == file_digest(tmp_path / "run" / CERTIFICATE)
+    assert found.certificate.renews == file_digest(tmp_path / "run" / CERTIFICATE)
     assert verify(tmp_path / "run").revoked is None, "a renewal revokes nothing"

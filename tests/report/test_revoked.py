@@ -109,8 +109,8 @@ def test_a_reason_stays_text(revoked: Path, text: str) -> None:
 
 def test_a_renewal_says_which(run: Path) -> None:
     view = view_run(run)
-    assert view["certificate"]["renews"] is None
+    assert view["certificate"].renews is None
     assert all("renews" not in text.lower() for text in forms(view).values())
-    view["certificate"]["renews"] = NEW
+    view["certificate"] = view["certificate"].model_copy(update={"renews": NEW})
     for name, text in forms(view).items():
         assert f"renews certificate {NEW[:16]}" in text.replace("Renews", "renews"), name

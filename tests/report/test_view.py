@@ -132,16 +132,16 @@ def test_a_certified_run(certified: Path) -> None:
     assert view["check"]["certificate"]
     assert view["check"]["key"] == public_hex(KEY)
     assert not view["check"]["expired"]
-    assert [row["records"] for row in view["sites"]] == [row["records"] for row in body["sites"]]
-    assert sum(row["asked"] for row in view["sites"]) == body["records"]
+    assert [row["records"] for row in view["sites"]] == [row.records for row in body.sites]
+    assert sum(row["asked"] for row in view["sites"]) == body.records
     for text in (view_text(view), page(view), card_markdown(view)):
-        for part in ("CERTIFIED", "not checkable", body["registration"], body["transcript"], "fedsrc verify"):
+        for part in ("CERTIFIED", "not checkable", body.registration, body.transcript, "fedsrc verify"):
             assert part in text
     assert set(view) == {
         "format", "fedsrc", "folder", "status", "sentence", "meaning", "check", "certificate", "noise", "evidence",
         "progress", "sites", "outlook", "monitor", "verify",
     }  # fmt: skip
-    assert json.loads(view_json(view))["certificate"]["threshold"] == body["threshold"]
+    assert json.loads(view_json(view))["certificate"]["threshold"] == body.threshold
     assert view_json(view).isascii()
 
 
@@ -154,9 +154,9 @@ def test_the_evidence_is_that_of_the_certified_threshold_round_by_round(certifie
     cuts = [i + 1 for i, entry in enumerate(entries) if isinstance(entry, Closed)]
     cut = [issue(reg, Replay(reg, entries[:count]), chain) for count in cuts]
     assert len(cuts) == 4
-    assert [row["value"] for row in evidence["rounds"]] == [body["thresholds"][place]["log_wealth"] for body in cut]
-    assert [row["records"] for row in evidence["rounds"]] == [body["records"] for body in cut]
-    assert evidence["threshold"] == issue(reg, Replay(reg, entries), chain)["threshold"]
+    assert [row["value"] for row in evidence["rounds"]] == [body.thresholds[place].log_wealth for body in cut]
+    assert [row["records"] for row in evidence["rounds"]] == [body.records for body in cut]
+    assert evidence["threshold"] == issue(reg, Replay(reg, entries), chain).threshold
     assert evidence["line"] == pytest.approx(
         math.log(1 / (reg.certificate.risk_budget * reg.thresholds.weights[place])), abs=1e-8
     )
@@ -171,8 +171,8 @@ def test_the_papers_rule_shows_its_contrast(tmp_path: Path, rounds: int) -> None
     view = view_run(certify(tmp_path, reg))
     evidence, body = view["evidence"], view["certificate"]
     assert (evidence["measure"], evidence["line"]) == ("contrast", 0.0)
-    able = [row["contrast_upper"] for row in body["thresholds"] if row["acceptance_lower"] >= 0.05]
-    shown = min(able) if body["threshold"] is None else body["contrast_upper"]
+    able = [row.contrast_upper for row in body.thresholds if row.acceptance_lower >= 0.05]
+    shown = min(able) if body.threshold is None else body.contrast_upper
     assert evidence["rounds"][-1]["value"] == shown
     assert not rows.reached(evidence, 1e-9)
     for text in (view_text(view), page(view), card_markdown(view)):
@@ -234,7 +234,7 @@ def test_what_is_missing_is_estimated(certified: Path, abstained: Path, tmp_path
     run = copied(abstained, tmp_path / "run", lines=11)
     view = view_run(run)
     assert view["progress"]["rounds"] == 1
-    assert view["outlook"]["used"] == view["certificate"]["records"] == 120
+    assert view["outlook"]["used"] == view["certificate"].records == 120
     assert view["outlook"]["words"] in page(view)
     assert estimate(Follower(copied(certified, tmp_path / "none", lines=0))) is None
     follower = Follower(run)
@@ -273,7 +273,7 @@ def test_beyond_the_line_the_registered_rounds_go_on(certified: Path, tmp_path: 
         assert "nothing is certified yet" not in text
     before = view_run(copied(certified, tmp_path / "before", lines=6))
     assert before["progress"]["reached"] is None
-    assert before["sentence"] == before["certificate"]["statement"]
+    assert before["sentence"] == before["certificate"].statement
 
 
 def test_at_the_line_a_run_that_stops_there_is_about_to_end(tmp_path: Path) -> None:
@@ -366,7 +366,9 @@ def test_no_noise_is_said_so() -> None:
     ],
 )
 def test_the_mixture_in_words(mixture: str, eta: float | None, words: str) -> None:
-    found = rows.mixture_words({"mixture": mixture, "eta": eta, "privacy": {"unit": "record"}})
+    reg = registration(RECORDS, batch=100)
+    plain = issue(reg, Replay(reg), Chain())
+    found = rows.mixture_words(plain.model_copy(update={"mixture": mixture, "eta": eta}))
     assert found.endswith(words) if words.startswith(("mixture", "declared")) else words in found
 
 
@@ -565,9 +567,15 @@ def large(view: View) -> View:
     ]
     row, body = found["evidence"]["rounds"][-1], found["certificate"]
     found["evidence"]["rounds"] = [{**row, "round": i + 1, "records": 1000 * (i + 1)} for i in range(1000)]
-    body["thresholds"] = [{**body["thresholds"][0], "threshold": i / 10_000} for i in range(10_000)]
-    body["also_certified"] = [{**body["also_certified"][0], "target_risk": (i + 1) / 1000} for i in range(999)]
-    body["claim"] = {**body["claim"], "score": '"' * 2000, "loss": "<" * 2000, "population": "&" * 2000}
+    row, other = body.thresholds[0], body.also_certified[0]
+    words = {"score": '"' * 2000, "loss": "<" * 2000, "population": "&" * 2000}
+    long = {
+        "thresholds": tuple(row.model_copy(update={"threshold": i / 10_000}) for i in range(10_000)),
+        "also_certified": tuple(other.model_copy(update={"target_risk": (i + 1) / 1000}) for i in range(999)),
+        "claim": body.claim.model_copy(update=words),
+        "threshold": 0.5,
+    }
+    found["certificate"] = body.model_copy(update=long)
     found["progress"] = {**found["progress"], "latest": ['"' * 500] * 5, "turned_away": 5}
     return found
 
@@ -585,8 +593,7 @@ def test_a_card_stays_small(certified: Path) -> None:
 
 def test_long_lists_keep_what_matters(certified: Path) -> None:
     view = large(view_run(certified))
-    body = view["certificate"]
-    body["threshold"] = view["evidence"]["threshold"] = 0.5
+    view["evidence"]["threshold"] = 0.5
     assert [row["chosen"] for row in rows.threshold_rows(view).rows].count(True) == 1
     for i, site in enumerate(view["sites"]):
         site["absent"] = int(i == 999)
@@ -636,7 +643,8 @@ def check_inert(view: View, text: str) -> None:
 def test_hostile_text_is_inert(certified: Path, troubled: Path, text: str) -> None:
     check_inert(view_run(certified), text)
     open_view = view_run(troubled)
-    open_view["status"] = open_view["certificate"]["status"] = "OPEN"
+    open_view["status"] = "OPEN"
+    open_view["certificate"] = open_view["certificate"].model_copy(update={"status": "OPEN"})
     check_inert(open_view, text)
 
 

@@ -1,7 +1,7 @@
 """Certificates: what they hold, that verify recomputes them, and that no forged, edited or foreign one passes.
 
-Mutants killed: a signature over part of the body, trust not compared, a certificate of another transcript accepted,
-an expiry that is never looked at.
+Mutants killed: a signature over part of it, trust not compared, a certificate of another transcript accepted, an expiry
+that is never looked at.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ import numpy as np
 import pytest
 
 from fedsrc.common.signing import Key, load_or_make, public_hex, sign, signed_by
-from fedsrc.errors import FedsrcError
+from fedsrc.errors import DamagedError, FedsrcError
 from fedsrc.federation.local import certify_table
-from fedsrc.protocol.certificate import signed
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.report.card import card_text
-from fedsrc.server.folder import write_certificate
 from fedsrc.server.issue import claimed
 from fedsrc.server.verify import verify
+from tests.support.forged import forge, unsigned
 from tests.support.helpers import changed, registration, table
 
 KEY = Key.generate()
@@ -54,27 +53,29 @@ def run(original: Path, tmp_path: Path) -> Path:
 
 def test_a_certificate_verifies_and_says_what_was_shown(run: Path) -> None:
     found = verify(run, trusted=(public_hex(KEY),))
-    body = found.body
-    assert (body["status"], found.trusted, found.expired) == ("CERTIFIED", True, False)
-    assert body["threshold"] in [row["threshold"] for row in body["thresholds"] if row["certified"]]
-    assert body["risk_upper"] <= body["target_risk"] == 0.2
-    assert body["acceptance_lower"] >= 0.05
-    assert body["contrast_upper"] <= 0
-    assert sum(site["records"] for site in body["sites"]) == body["records"]
-    assert body["statement"].startswith(f"Of the answers accepted (score >= {body['threshold']!r}, at least ")
-    assert "at most 20% are unsupported; this statement fails with probability at most 5%." in body["statement"]
-    assert [row["target_risk"] for row in body["also_certified"]][-1] == 0.5
+    certificate = found.certificate
+    assert (certificate.status, found.trusted, found.expired) == ("CERTIFIED", True, False)
+    chosen = next(row for row in certificate.thresholds if row.threshold == certificate.threshold)
+    assert chosen.certified
+    assert (certificate.risk_at_most, certificate.acceptance_at_least) == (chosen.risk_upper, chosen.acceptance_lower)
+    assert chosen.risk_upper <= certificate.target_risk == 0.2
+    assert chosen.acceptance_lower >= 0.05
+    assert chosen.contrast_upper <= 0
+    assert sum(site.records for site in certificate.sites) == certificate.records
+    assert certificate.statement.startswith(f"Of the answers accepted (score >= {certificate.threshold!r}, at least ")
+    assert "at most 20% are unsupported; this statement fails with probability at most 5%." in certificate.statement
+    assert [row.target_risk for row in certificate.also_certified][-1] == 0.5
 
 
-def sentence_of(tmp_path: Path, sizes: Any, score: Any, loss: Any, **choices: Any) -> tuple[str, str, list[str]]:
+def sentence_of(tmp_path: Path, sizes: Any, score: Any, loss: Any, **choices: Any) -> tuple[str, str, tuple[str, ...]]:
     """Status, sentence and limits of a run without noise on sources of these sizes."""
     source = np.repeat(np.arange(len(sizes)), sizes)
     names = tuple(f"s{i}" for i in range(len(sizes)))
     records = replace(table(len(source)), score=score, loss=loss, source=source, source_names=names)
     asked = registration(records, epsilon=math.inf, unit="source", **choices)
     certify_table(asked, records, tmp_path / "run", tmp_path / "ledger", KEY)
-    body = verify(tmp_path / "run").body
-    return body["status"], body["statement"], body["does_not_say"]
+    certificate = verify(tmp_path / "run").certificate
+    return certificate.status, certificate.statement, certificate.does_not_say
 
 
 ALIKE = "Take a random answer of a random source: if it is accepted (score >= "
@@ -127,7 +128,7 @@ def test_graded_losses_speak_of_an_average() -> None:
 
 
 def test_the_card_holds_its_parts_in_order(run: Path) -> None:
-    text = card_text(verify(run).body, verify="fedsrc verify run", notes=("A note.",))
+    text = card_text(verify(run).certificate, verify="fedsrc verify run", notes=("A note.",))
     parts = [
         "Of the answers", "Status: CERTIFIED", "A note.", "Evidence by round", "Records:", "Privacy:", "Also shown",
         "Assumptions", "What this does not say", "Last calibration", "Registration", "Transcript", "Check it:",
@@ -137,11 +138,10 @@ def test_the_card_holds_its_parts_in_order(run: Path) -> None:
 
 
 def edit(run: Path, change: Callable[[dict[str, Any]], None], key: Key | None = None) -> None:
-    body = json.loads((run / CERTIFICATE).read_text())
-    change(body)
-    if key is not None:
-        body = signed({k: v for k, v in body.items() if k not in ("key", "signature")}, key)
-    write_certificate(run, body)
+    text = (run / CERTIFICATE).read_text()
+    plain = json.loads(text) if key is None else unsigned(text)
+    change(plain)
+    forge(run, plain, key)
 
 
 FORGERIES: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -151,8 +151,6 @@ FORGERIES: dict[str, Callable[[dict[str, Any]], None]] = {
     "records": lambda b: b.update(records=10**6),
     "expiry": lambda b: b.update(expires="2999-01-01T00:00:00+00:00"),
     "privacy": lambda b: b["privacy"].update(epsilon=0.1),
-    "an added field": lambda b: b.update(extra=1),
-    "a missing field": lambda b: b.pop("claim"),
     "another transcript": lambda b: b.update(transcript="0" * 64),
 }
 
@@ -162,6 +160,20 @@ FORGERIES: dict[str, Callable[[dict[str, Any]], None]] = {
 def test_forged_certificates_are_refused(run: Path, name: str, resigned: bool) -> None:
     edit(run, FORGERIES[name], Key.generate() if resigned else None)
     with pytest.raises(FedsrcError, match="does not follow from the transcript"):
+        verify(run)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [(lambda b: b.update(extra=1), "extra"), (lambda b: b["sites"][0].update(extra=1), r"sites\.0\.extra"),
+     (lambda b: b.pop("claim"), "claim"), (lambda b: b["thresholds"][0].pop("certified"), r"thresholds\.0\.certified")],
+)  # fmt: skip
+@pytest.mark.parametrize("resigned", [False, True])
+def test_fields_that_are_unknown_or_missing_are_refused(
+    run: Path, change: Callable[[dict[str, Any]], None], field: str, resigned: bool
+) -> None:
+    edit(run, change, Key.generate() if resigned else None)
+    with pytest.raises(DamagedError, match=f"is not a certificate: {field}: "):
         verify(run)
 
 

@@ -23,13 +23,11 @@ from fedsrc.common.canonical import digest_bytes
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.planning.register import Choices, register_grid
-from fedsrc.protocol.certificate import signed
 from fedsrc.protocol.messages import START, Answer, Link, Request
-from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Announced, Transcript
 from fedsrc.records.units import units_of
-from fedsrc.server.folder import write_certificate
 from fedsrc.server.issue import issue
 from fedsrc.server.loop import begin, record, run
 from fedsrc.server.state import Replay
@@ -84,7 +82,7 @@ def play(reg: Registration, folder: Path, carry: Answers) -> None:
         begin(replay, transcript)
         record(replay, transcript, *(Announced(site=site.name, units=SLOTS * ROUNDS) for site in reg.sites))
         run(replay, transcript, carry)
-        write_certificate(folder, signed(issue(reg, replay, transcript.chain), SERVER))
+        issue(reg, replay, transcript.chain).signed(SERVER).save(folder / CERTIFICATE)
     assert replay.tally.releases == len(reg.sites) * ROUNDS
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -346,7 +347,7 @@ def test_development_units_are_never_released(tmp_path: Path) -> None:
     assert rows.sum() == 634
     marked = replace(RECORDS, score=np.where(rows, 0.0, 1.0))
     body = certify_table(reg, marked, tmp_path / "run", tmp_path / "ledger", KEY)
-    assert body["records"] == 2366
+    assert body.records == 2366
     replay = Replay(reg, read_transcript(tmp_path / "run" / "transcript.jsonl")[0])
     assert sample(reg, replay.tally).masses.accepted.tolist() == pytest.approx([2366.0] * 20)
 
@@ -360,8 +361,8 @@ def test_validity_counts_from_the_earliest_release(
     made = stage(registration(RECORDS, batch=50, policy="final", rounds=3))
     replay = made.play()
     body = issue(made.reg, replay, made.transcript.chain)
-    assert body["calibrated"] == "2026-03-09T00:00:00Z"
-    assert body["expires"] == "2027-01-01T00:00:00+00:00"
+    assert body.calibrated == "2026-03-09T00:00:00Z"
+    assert (body.expires_on, body.expires) == ("2027-01-01T00:00:00+00:00", datetime(2027, 1, 1, tzinfo=UTC))
 
 
 def test_only_a_fixed_mixture_speaks_of_every_target(stage: Callable[..., Stage]) -> None:
@@ -376,7 +377,7 @@ def test_only_a_fixed_mixture_speaks_of_every_target(stage: Callable[..., Stage]
         made = stage(reg, name, records)
         replay = made.play()
         body = issue(reg, replay, made.transcript.chain)
-        assert (body["every_target"], bool(body["also_certified"])) == (holds, holds)
+        assert (body.every_target, bool(body.also_certified)) == (holds, holds)
         assert replay.look is not None
         if not holds:
             assert set(replay.look.risk_upper.tolist()) <= {0.2, 1.0}

@@ -27,9 +27,9 @@ from tests.support.live_scenarios import PATIENCE, SERVER, OwnClock, OwnPost, gu
 def test_a_finished_run(tmp_path: Path) -> None:
     body = live(tmp_path)
     state = run_state(tmp_path / "run")
-    assert (state.status, state.certificate, state.writing) == (body["status"], True, False)
-    assert (state.releases, state.records, state.rounds) == (body["releases"], body["records"], body["rounds"])
-    assert (state.transcript, state.registration) == (body["transcript"], body["registration"])
+    assert (state.status, state.certificate, state.writing) == (body.status, True, False)
+    assert (state.releases, state.records, state.rounds) == (body.releases, body.records, body.rounds)
+    assert (state.transcript, state.registration) == (body.transcript, body.registration)
     assert [(site.name, site.arrived, site.left) for site in state.sites] == [(name, 2, 30) for name in NAMES]
     assert all(site.last is not None and not site.waiting for site in state.sites)
 
@@ -90,7 +90,7 @@ def test_an_open_run_is_read_while_it_is_written(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path) -> None:
     body = live(tmp_path)
     found = CliRunner().invoke(cli, ["status", str(tmp_path / "run"), "--format", "json"])
-    assert found.exit_code == (0 if body["status"] == "CERTIFIED" else 1)
+    assert found.exit_code == (0 if body.status == "CERTIFIED" else 1)
     assert json.loads(found.stdout)["sites"][0]["arrived"] == 2
     assert "Round 2 of at most 2" in CliRunner().invoke(cli, ["status", str(tmp_path / "run")]).stdout
     with pytest.raises(FedsrcError, match="no such run folder"):

@@ -63,7 +63,7 @@ def by_files(folder: Path, run: str = "run") -> None:
         with closing(Ledger(folder / f"{name}.ledger")) as ledger:
             allow(ledger, name, reg, max_epsilon=10.0)
     done = start(reg, folder / run, key(9))
-    while done.body is None:
+    while done.certificate is None:
         done = collect(folder / run, [_answer(folder, path) for path in done.waiting], key(9))
 
 

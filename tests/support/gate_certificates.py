@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import shutil
 import sys
 import tempfile
@@ -20,9 +19,9 @@ from fedsrc.common.canonical import digest_bytes
 from fedsrc.common.clock import TIME
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.federation.local import certify_table
-from fedsrc.protocol.certificate import certificate_text, signed
 from fedsrc.protocol.names import CERTIFICATE
 from fedsrc.protocol.notices import revoke
+from tests.support.forged import forged, unsigned
 from tests.support.helpers import registration, table
 
 KEY = Key.generate()
@@ -37,7 +36,7 @@ def original_run() -> Path:
     registered = registration(records, batch=50, weights={"north": 0.5, "south": 0.5}, claim=CLAIM)
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    assert certify_table(registered, records, folder / "run", folder / "ledger", KEY)["status"] == "CERTIFIED"
+    assert certify_table(registered, records, folder / "run", folder / "ledger", KEY).status == "CERTIFIED"
     return folder / "run"
 
 
@@ -49,13 +48,12 @@ def original() -> str:
 
 def body() -> dict[str, Any]:
     """What the certificate says, unsigned."""
-    found: dict[str, Any] = json.loads(original())
-    return {name: value for name, value in found.items() if name not in ("key", "signature")}
+    return unsigned(original())
 
 
 def certificate(*, key: Key = KEY, **fields: Any) -> str:
     """The text of a certificate that says something else, signed."""
-    return certificate_text(signed({**body(), **fields}, key))
+    return forged({**body(), **fields}, key)
 
 
 def renewed(seconds: int, **fields: Any) -> str:

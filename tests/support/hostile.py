@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+from fedsrc.protocol.certificate import Certificate
 from fedsrc.report.view import View
 
 HOSTILE = [
@@ -24,12 +25,12 @@ HOSTILE = [
 def poisoned(view: View, text: str) -> View:
     """The view with that text in every place that somebody else can fill."""
     found = copy.deepcopy(view)
-    body = found["certificate"]
-    body["claim"] |= {"score": text, "loss": text, "population": text}
-    for each in (*found["sites"], *body["sites"]):
-        each["name"] = text
+    certificate: Certificate = found["certificate"]
+    claim = certificate.claim.model_copy(update={"score": text, "loss": text, "population": text})
+    sites = tuple(site.model_copy(update={"name": text}) for site in certificate.sites)
+    found["certificate"] = certificate.model_copy(update={"claim": claim, "sites": sites})
     for each in found["sites"]:
-        each["reason"] = text
+        each |= {"name": text, "reason": text}
     found["progress"] |= {"latest": [text], "turned_away": 1}
     found |= {"folder": text, "verify": text, "monitor": {"state": "alarm", "words": text}}
     return found

@@ -61,7 +61,7 @@ def spends(ledger: Path, site: str) -> list[Spend]:
 
 def account(run: Path, ledgers: Mapping[str, Path]) -> Account:
     """Verify a run that has ended, and hold it against the ledgers."""
-    body = verify(run).body
+    body = verify(run).certificate
     entries = read_transcript(run / TRANSCRIPT)[0]
     asked = {entry.request.digest: entry.request for entry in entries if isinstance(entry, Asked)}
     arrived = [entry.release for entry in entries if isinstance(entry, Arrived)]
@@ -74,8 +74,8 @@ def account(run: Path, ledgers: Mapping[str, Path]) -> Account:
     early = [entry.site for entry in entries[1 : 1 + len(ledgers)] if isinstance(entry, Announced)]
     explained = sum(asked[request].slots for request in (*folded, *lost))
     return Account(
-        status=body["status"],
-        rounds=body["rounds"],
+        status=body.status,
+        rounds=body.rounds,
         releases=len(made),
         folded=len(arrived),
         lost=len(lost),

@@ -178,7 +178,7 @@ def _lives(folder: Path, seed: int) -> int:
 def same_as_undisturbed(folder: Path, seed: int) -> bool:
     """Whether the files mode, asked the same on the same ledgers, writes the same transcript and certificate."""
     done = start(faults_registration(bool(seed % 2)), folder / "files", SERVER)
-    while done.body is None:
+    while done.certificate is None:
         done = collect(folder / "files", [_answer(folder, path) for path in done.waiting], SERVER)
     return all(
         (folder / "files" / name).read_bytes() == (folder / "run" / name).read_bytes()

@@ -16,7 +16,7 @@ from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED
 from fedsrc.federation.live.guard import Guard
 from fedsrc.federation.live.play import play
 from fedsrc.federation.live.transport import Letter, Node, Patience, Reply
-from fedsrc.protocol.certificate import Body
+from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.registration import Registration
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
@@ -117,7 +117,7 @@ def guards(
             ledger.close()
 
 
-def live(folder: Path, run: str = "run", post: OwnPost | None = None, told: list[str] | None = None) -> Body:
+def live(folder: Path, run: str = "run", post: OwnPost | None = None, told: list[str] | None = None) -> Certificate:
     """A live run of three sites, from nothing or from where it was killed."""
     tell = (lambda _: None) if told is None else told.append
     with guards(folder) as sites:

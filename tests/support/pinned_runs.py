@@ -34,6 +34,7 @@ from fedsrc.maths.arrays import Ints
 from fedsrc.monitor.monitor import MonitorChoices, register_monitor
 from fedsrc.monitor.table import monitor_table
 from fedsrc.planning.register import Choices, development_part, register_grid
+from fedsrc.protocol.certificate import MonitorAccount, read_signed
 from fedsrc.protocol.messages import read_request
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.stream import Table
@@ -116,7 +117,7 @@ def by_files(folder: Path, sites: Sequence[str], find: Callable[[Path], Any], re
         with closing(Ledger(folder / site / "ledger")) as ledger:
             allow(ledger, site, registered, max_epsilon=5.0)
     state, turn = start(registered, folder / "run", key("server")), 0
-    while state.body is None:
+    while state.certificate is None:
         given = []
         for request in state.waiting:
             site = read_request(request).request.site
@@ -218,10 +219,10 @@ def monitored(root: Path, certified: Path) -> None:
 def cards(root: Path) -> None:
     """What people read of every run."""
     for run in sorted(root.rglob("run")):
-        body = json.loads((run / "certificate.json").read_text(encoding="utf-8"))
-        if body.get("kind") == "monitor":
+        found = read_signed(run / "certificate.json")
+        if isinstance(found, MonitorAccount):
             continue
-        (run / "card.txt").write_text(card_text(body), encoding="utf-8")
+        (run / "card.txt").write_text(card_text(found), encoding="utf-8")
         view = view_run(run)
         view["folder"], view["verify"], view["progress"]["changed"] = "run", "", None
         (run / "card.md").write_text(card_markdown(view), encoding="utf-8")

@@ -28,7 +28,7 @@ from fedsrc.common import signing
 from fedsrc.common.words import count
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import certify_table
-from fedsrc.protocol.certificate import Body
+from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import calibrating
 from fedsrc.records.stream import Table
@@ -88,8 +88,8 @@ def certify_command(
         return
     site_keys = {name: signing.load(Path(path)) for name, path in (sign_with or {}).items()}
     place = ledger or ledger_of(records)
-    body = certified(registered, table, folder, place, key, in_order=in_order, fresh=fresh, site_keys=site_keys)
-    finish(body, folder, output, development=None if registration else [records, *table_options(settings)])
+    certificate = certified(registered, table, folder, place, key, in_order=in_order, fresh=fresh, site_keys=site_keys)
+    finish(certificate, folder, output, development=None if registration else [records, *table_options(settings)])
 
 
 def show_check(source: Table, table: Records, registration: Registration, output: str) -> None:
@@ -110,7 +110,7 @@ def show_check(source: Table, table: Records, registration: Registration, output
 
 def certified(
     registration: Registration, table: Records, folder: Path, ledger: Path, key: Path | None, **how: Any
-) -> Body:
+) -> Certificate:
     """Run with progress on the terminal."""
     signer = signing.load_or_make(server_key(key))
     with progress() as step:

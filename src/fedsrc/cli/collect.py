@@ -39,8 +39,8 @@ def report_collected(done: Collected, folder: Path, output: str, key: Path | Non
         say(f"{path}: refused, its round is closed and its request ended as {earlier}")
     for line in done.news:
         say(line)
-    if done.body is not None:
-        finish(done.body, folder, output)
+    if done.certificate is not None:
+        finish(done.certificate, folder, output)
     lines = [f"  {path}  ({whom})" for path, whom in done.asked.items()]
     if done.too_late and not done.taken_in:
         say("\n".join(["Requests that wait for a release:", *lines]))

@@ -40,9 +40,9 @@ def demo_command(folder: Path, live: bool, output: str, key: Path | None) -> Non
     records = read_records(table)
     weights = dict.fromkeys(records.site_names, 0.2)
     registration = new_registration(records, Choices(0.2, 4.0, batch=100, weights=weights), ledger_of(table))
-    body = certified(registration, records, folder / "run", ledger_of(table), key)
+    certificate = certified(registration, records, folder / "run", ledger_of(table), key)
     verify(folder / "run")
-    finish(body, folder / "run", output)
+    finish(certificate, folder / "run", output)
 
 
 def demo_live(folder: Path, output: str) -> NoReturn:
@@ -53,13 +53,13 @@ def demo_live(folder: Path, output: str) -> NoReturn:
     registration = set_up(parties)
     say(f"Five sites and a server, each with its own folder in {folder / 'parties'}.")
     play_live(parties, say)
-    body = verify(parties.run).body
+    certificate = verify(parties.run).certificate
     by_files(parties, registration, folder / "by-files")
     same = all((folder / "by-files" / name).read_bytes() == (parties.run / name).read_bytes() for name in COMPARED)
     if same:
         say("Played again by files on the same releases: transcript and certificate are the same, byte for byte.")
-    elif body["absent"] + body["refused"] == 0 and all(site["records"] for site in body["sites"]):
+    elif certificate.absent + certificate.refused == 0 and all(site.records for site in certificate.sites):
         raise FedsrcError("the run by files differs from the live one", where=str(folder))
     else:
         say("Played again by files it is another run: live, a site did not come or did not answer in time.")
-    finish(body, parties.run, output)
+    finish(certificate, parties.run, output)

@@ -104,8 +104,8 @@ def monitor_command(
     signer = signing.load_or_make(key or Path(click.get_app_dir("fedsrc")) / "server.key")
     site_keys = {name: signing.load(Path(path)) for name, path in (sign_with or {}).items()}
     table = read_table(records, settings)
-    body = monitor_table(registered, table, folder, ledger, signer, in_order=in_order, fresh=fresh, site_keys=site_keys)
-    show_monitor(state_of(body), output)
+    told = monitor_table(registered, table, folder, ledger, signer, in_order=in_order, fresh=fresh, site_keys=site_keys)
+    show_monitor(state_of(told), output)
 
 
 def write_registration(target: Path, registered: Registration, output: str) -> None:

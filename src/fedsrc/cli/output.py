@@ -18,15 +18,15 @@ from fedsrc.cli.streams import command
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.monitor.monitor import MonitorState, state_of, words
 from fedsrc.planning.forecast import Forecast, after_abstention
-from fedsrc.protocol.certificate import Body
-from fedsrc.protocol.names import CERTIFICATE, REGISTRATION
+from fedsrc.protocol.certificate import Certificate, MonitorAccount
+from fedsrc.protocol.names import REGISTRATION
 from fedsrc.protocol.notices import Revocation
 from fedsrc.report.card import card_text
 from fedsrc.server.folder import read_registration, read_run
 from fedsrc.server.state import Replay
 from fedsrc.server.verify import revocation_of
 
-SUMMARY = (
+SUMMARY = {
     "status",
     "threshold",
     "target_risk",
@@ -38,11 +38,11 @@ SUMMARY = (
     "sites",
     "registration",
     "transcript",
-)
+}
 
 
 def finish(
-    body: Body,
+    found: Certificate | MonitorAccount,
     folder: Path,
     output: str,
     *,
@@ -51,19 +51,18 @@ def finish(
 ) -> NoReturn:
     """Print the result and leave with its exit status. `development`: where a forecast finds development records;
     `revoked`: a notice that was found, where it does not lie beside the certificate."""
-    if body.get("kind") == "monitor":
-        show_monitor(state_of(body), output)
-    if revoked is None and (folder / CERTIFICATE).exists():
-        revoked = revocation_of(folder)
-    outlook = after(folder) if body["status"] == "ABSTAIN" else None
+    if isinstance(found, MonitorAccount):
+        show_monitor(state_of(found), output)
+    revoked = revoked or revocation_of(found, folder)
+    outlook = after(folder) if found.status == "ABSTAIN" else None
     if output == "json":
-        result = {name: body[name] for name in SUMMARY}
-        result |= {"epsilon": body["privacy"]["epsilon"], "delta": body["privacy"]["delta"]}
+        result = found.model_dump(include=SUMMARY)
+        result |= {"epsilon": found.privacy.epsilon, "delta": found.privacy.delta}
         result |= {"status": "REVOKED", "revoked": revoked.model_dump()} if revoked else {}
         emit(result | ({"forecast": asdict(outlook)} if outlook else {}))
     else:
-        click.echo(_card(body, folder, _notes(outlook, folder, development or ["DEVELOPMENT.csv"]), revoked))
-    sys.exit(0 if body["status"] == "CERTIFIED" and revoked is None else 1)
+        click.echo(_card(found, folder, _notes(outlook, folder, development or ["DEVELOPMENT.csv"]), revoked))
+    sys.exit(0 if found.status == "CERTIFIED" and revoked is None else 1)
 
 
 def _notes(outlook: Forecast | None, folder: Path, development: Sequence[object]) -> tuple[str, ...]:
@@ -75,15 +74,15 @@ def _notes(outlook: Forecast | None, folder: Path, development: Sequence[object]
     return (told, f"Development records carry no noise, and may tell more: {ask}") if outlook.too_few else (told,)
 
 
-def _card(body: Body, folder: Path, notes: tuple[str, ...], revoked: Revocation | None) -> str:
+def _card(found: Certificate, folder: Path, notes: tuple[str, ...], revoked: Revocation | None) -> str:
     registered, verify = read_registration(folder), f"fedsrc verify {folder}"
-    return card_text(body, registration=registered, verify=verify, notes=notes, revoked=revoked)
+    return card_text(found, registration=registered, verify=verify, notes=notes, revoked=revoked)
 
 
 def show_monitor(found: MonitorState, output: str) -> NoReturn:
     """Print where a monitor stands and leave with its exit status: 1 is an alarm."""
     if output == "json":
-        emit(asdict(found))
+        emit(asdict(found) | {"history": [each.model_dump() for each in found.history]})
     else:
         click.echo("\n".join(words(found)))
     sys.exit(1 if found.alarm else 0)

@@ -9,10 +9,9 @@ import click
 from fedsrc.cli.options import FORMAT, SUCCESSION, FilePath, server_key
 from fedsrc.cli.output import emit
 from fedsrc.common import signing
-from fedsrc.common.canonical import digest_bytes
-from fedsrc.common.durable import read_text, write_whole
-from fedsrc.errors import FedsrcError
-from fedsrc.protocol.certificate import MAX_BYTES, Body, as_signed, parse_certificate
+from fedsrc.common.durable import write_whole
+from fedsrc.errors import DamagedError, FedsrcError
+from fedsrc.protocol.certificate import Signed, read_signed
 from fedsrc.protocol.names import CERTIFICATE
 from fedsrc.protocol.notices import Revocation, beside, check_signer, read_notice, revoke
 from fedsrc.protocol.succession import Keys, keys_of
@@ -36,9 +35,9 @@ def revoke_command(
     """
     instead = None if successor is None else _certified(successor)
     path = file_of(certificate)
-    text, found = _signed(path)
-    notice = revoke(digest_bytes(text.encode()), reason, signing.load(server_key(key)), superseded_by=instead)
-    there = put(notice, path, str(found["key"]), keys_of(files=successions))
+    found = _signed(path)
+    notice = revoke(found.digest, reason, signing.load(server_key(key)), superseded_by=instead)
+    there = put(notice, path, found.key or "", keys_of(files=successions))
     if output == "json":
         emit({"file": str(beside(path)), **there.model_dump()})
         return
@@ -64,18 +63,17 @@ def file_of(certificate: Path) -> Path:
     return certificate / CERTIFICATE if certificate.is_dir() else certificate
 
 
-def _signed(path: Path) -> tuple[str, Body]:
-    """A certificate's text and what it says, as its key signed it."""
-    text = read_text(path, MAX_BYTES)
-    found = parse_certificate(text, str(path))
-    if not as_signed(found):
-        raise FedsrcError("is not a certificate as it was signed", where=str(path))
-    return text, found
+def _signed(path: Path) -> Signed:
+    """A certificate as its key signed it."""
+    found = read_signed(path)
+    if not found.as_signed():
+        raise DamagedError("is not a certificate as it was signed", where=str(path))
+    return found
 
 
 def _certified(place: Path) -> str:
     """The digest of a certificate that may take another's place."""
-    text, found = _signed(file_of(place))
-    if found.get("status") != "CERTIFIED":
-        raise FedsrcError(f"certifies nothing: its status is {found.get('status')!r}", where=str(place))
-    return digest_bytes(text.encode())
+    found = _signed(file_of(place))
+    if found.status != "CERTIFIED":
+        raise FedsrcError(f"certifies nothing: its status is {found.status!r}", where=str(place))
+    return found.digest

@@ -58,7 +58,7 @@ def server_command(registration: Path, folder: Path, key: Path, output: str, **g
     if finished(registered, folder, signer) is None:
         program("flower-superlink")
         supervise(plan, say)
-    finish(verify(folder).body, folder, output)
+    finish(verify(folder).certificate, folder, output)
 
 
 def server_plan(registration: Registration, folder: Path, key: Path, given: dict[str, Any]) -> ServerPlan:

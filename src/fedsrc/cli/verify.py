@@ -26,14 +26,14 @@ def verify_command(folder: Path, trust: tuple[str, ...], registration: str | Non
     Exit status 0 certified, 1 abstained or revoked, 2 error.
     """
     found = verify(folder, trusted=trust, **life)
-    if registration is not None and found.body["registration"] != registration:
-        raise FedsrcError(f"the run is of registration {found.body['registration']}", where=str(folder))
+    if registration is not None and found.signed.registration != registration:
+        raise FedsrcError(f"the run is of registration {found.signed.registration}", where=str(folder))
     if found.expired and found.revoked is None:
-        raise FedsrcError(f"the certificate expired on {found.body['expires']}", where=str(folder))
+        raise FedsrcError(f"the certificate expired on {found.signed.expires_on}", where=str(folder))
     note = click.echo if output == "text" else say
     if found.revoked is not None:
         note(f"REVOKED: {found.revoked.words()}")
     note("Verified: the certificate follows from registration and transcript, and its signature fits.")
     if not found.trusted:
         note("Its key was not compared with one you trust; pass --trust KEY to do so.")
-    finish(found.body, folder, output, revoked=found.revoked)
+    finish(found.signed, folder, output, revoked=found.revoked)

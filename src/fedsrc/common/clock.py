@@ -10,13 +10,14 @@ from pydantic import AfterValidator
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
-def _real_time(value: str) -> str:
+def real_time(value: str) -> str:
+    """Refuse text that is no time, or spells one otherwise."""
     if datetime.strptime(value, TIME).strftime(TIME) != value:
         raise ValueError("not a time")
     return value
 
 
-Time = Annotated[str, AfterValidator(_real_time)]
+Time = Annotated[str, AfterValidator(real_time)]
 
 
 def utc_now() -> str:

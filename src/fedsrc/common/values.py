@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Annotated
 
@@ -33,6 +34,19 @@ def _whole(value: object) -> object:
     return value
 
 
+def _real(value: object) -> object:
+    """A number as canonical JSON says it: infinity is text, and so is a whole number beyond 2^53."""
+    if isinstance(value, str) and (value in ("inf", "-inf") or LARGE.fullmatch(value)):
+        return float(value)
+    return value
+
+
+def _not_nan(value: float) -> float:
+    if math.isnan(value):
+        raise ValueError("is not a number")
+    return value
+
+
 class Frozen(BaseModel):
     """A value: unknown fields, NaN and silent conversions are refused."""
 
@@ -48,5 +62,6 @@ def describe(error: ValidationError) -> str:
     return f"{field}: {message}{more}" if field else f"{message}{more}"
 
 
+Real = Annotated[float, Field(allow_inf_nan=True), BeforeValidator(_real), AfterValidator(_not_nan)]  # may be infinite
 Whole = Annotated[int, BeforeValidator(_whole)]
 Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]

@@ -26,7 +26,7 @@ from fedsrc.federation.flower.trial_keys import make_trial
 from fedsrc.federation.live.site_socket import socket_of, too_long
 from fedsrc.federation.local import register_table
 from fedsrc.planning.register import Choices, development_part
-from fedsrc.protocol.certificate import Body
+from fedsrc.protocol.certificate import Certificate, MonitorAccount
 from fedsrc.protocol.messages import read_request
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import development_rows
@@ -148,15 +148,15 @@ def play_live(parties: Parties, tell: Tell) -> None:
         supervise(parties.server_plan(), tell)
 
 
-def by_files(parties: Parties, registration: Registration, folder: Path) -> Body:
+def by_files(parties: Parties, registration: Registration, folder: Path) -> Certificate | MonitorAccount:
     """The same run by files: the sites' ledgers give the same releases for the same requests."""
     key = load(parties.of("server", "server.key"))
     if registration.server_key != public_hex(key):
         raise FedsrcError("the folder holds another server's key", where=str(parties.folder))
     done = start(registration, folder, key)
-    while done.body is None:
+    while done.certificate is None:
         done = collect(folder, [_carry(parties, path) for path in done.waiting], key)
-    return done.body
+    return done.certificate
 
 
 def _carry(parties: Parties, request: Path) -> Path:

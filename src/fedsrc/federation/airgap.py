@@ -14,7 +14,7 @@ from pathlib import Path
 from fedsrc.common.durable import read_bytes, write_whole
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
-from fedsrc.protocol.certificate import Body, signed
+from fedsrc.protocol.certificate import Certificate, MonitorAccount
 from fedsrc.protocol.messages import (
     MAX_BYTES,
     Answer,
@@ -25,13 +25,13 @@ from fedsrc.protocol.messages import (
     parse_release,
     read_request,
 )
-from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Absent, Announced, Closed, Ended, Entry, Transcript
 from fedsrc.records.stream import Table
 from fedsrc.records.units import Records
-from fedsrc.server.folder import check_folder, check_server_key, read_registration, write_certificate
-from fedsrc.server.issue import issue
+from fedsrc.server.folder import check_folder, check_server_key, read_registration
+from fedsrc.server.issue import conclude
 from fedsrc.server.loop import absence_words, ask, begin, close, record, whose
 from fedsrc.server.state import Replay
 from fedsrc.site.ledger import Ledger
@@ -46,7 +46,7 @@ INBOX, REQUESTS = "inbox", "requests"
 class Collected:
     """What a call did: the certificate if the run has ended, the requests that wait, and news in words."""
 
-    body: Body | None = None
+    certificate: Certificate | MonitorAccount | None = None
     taken_in: list[Path] = field(default_factory=list)
     too_late: dict[Path, str] = field(default_factory=dict)  # files of closed rounds: nothing was done with them
     news: list[str] = field(default_factory=list)
@@ -92,9 +92,9 @@ def collect(folder: Path, files: Iterable[Path], key: Key, *, without_missing: b
         outcome.news = _news(replay, transcript.entries[known:], whose(transcript.entries))
         outcome.asked = _write_requests(replay, folder, key)
         if replay.ended is not None or replay.watch is not None:
-            body = signed(issue(registration, replay, transcript.chain), key)
-            write_certificate(folder, body)
-            outcome.body = None if replay.ended is None else body
+            certificate = conclude(registration, replay, transcript.chain).signed(key)
+            certificate.save(folder / CERTIFICATE)
+            outcome.certificate = None if replay.ended is None else certificate
     return outcome
 
 

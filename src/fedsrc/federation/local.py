@@ -11,14 +11,14 @@ from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.planning.register import Choices, draft, origin_of, register
-from fedsrc.protocol.certificate import Body, signed
+from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.mechanism import released_development
 from fedsrc.protocol.messages import Answer, Request
-from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Development, Monitor, Registration
 from fedsrc.protocol.transcript import Announced, Transcript
 from fedsrc.records.units import Records
-from fedsrc.server.folder import check_folder, check_server_key, write_certificate
+from fedsrc.server.folder import check_folder, check_server_key
 from fedsrc.server.issue import issue
 from fedsrc.server.loop import begin, record, run
 from fedsrc.server.state import Replay
@@ -73,7 +73,7 @@ def certify_table(
     fresh: bool = False,
     site_keys: Mapping[str, Key] | None = None,
     watch: Callable[[Replay], None] = lambda _: None,
-) -> Body:
+) -> Certificate:
     """Run to a certificate or an abstention. Called again on the same folder it continues; when done, it repeats
     the same certificate."""
     if isinstance(registration.certificate, Monitor):
@@ -99,9 +99,9 @@ def certify_table(
             begin(replay, transcript)
             _announce(replay, transcript, sites)
             run(replay, transcript, LocalCarrier(sites), watch=watch)
-            body = signed(issue(registration, replay, transcript.chain), key)
-    write_certificate(folder, body)
-    return body
+            certificate = issue(registration, replay, transcript.chain).signed(key)
+    certificate.save(folder / CERTIFICATE)
+    return certificate
 
 
 def _announce(replay: Replay, transcript: Transcript, sites: Sequence[Site]) -> None:

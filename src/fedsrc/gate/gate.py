@@ -203,10 +203,10 @@ class Gate:
     def status(self) -> Status:
         """Whether the gate would accept a perfect score now, and what it rests on."""
         held, now = self._held, self._clock()
-        decision, certificate = _decide(held, now, 1.0), held.certificate
+        decision, certificate, said = _decide(held, now, 1.0), held.certificate, held.certificate.certificate
         return Status(
             decision.accepted, "accepting" if decision.accepted else decision.reason, certificate.digest,
-            certificate.threshold, certificate.registration, certificate.calibrated, certificate.expires,
+            certificate.threshold, said.registration, said.calibrated, said.expires_on,
             certificate.ends - now, certificate.ends - now < self.renew_days * DAY,
             self._renewals, self._refused, self._problem, self._halts.problem,
             self._halts.revoked_words(certificate),

@@ -43,12 +43,14 @@ class Halt(Frozen):
 
         A transcript that grew without another release has another digest and the same time: it is covered too.
         """
-        return found.calibrated <= self.calibrated or found.transcript == self.transcript
+        said = found.certificate
+        return said.calibrated <= self.calibrated or said.transcript == self.transcript
 
 
 def halt_of(found: Trusted) -> Halt:
     """The halt of a certificate."""
-    return Halt(certificate=found.digest, calibrated=found.calibrated, transcript=found.transcript)
+    said = found.certificate
+    return Halt(certificate=found.digest, calibrated=said.calibrated, transcript=said.transcript)
 
 
 def later(one: Halt | None, other: Halt | None) -> Halt | None:
@@ -159,7 +161,7 @@ class Halts:
 
     def revocation(self, certificate: Trusted) -> Revocation | None:
         """The notice that revokes a certificate. Anything else where one should be is an error."""
-        return self._notices.revoking(certificate.digest, certificate.key)
+        return self._notices.revoking(certificate.digest, certificate.certificate.key or "")
 
     def keep(self, found: Found, certificate: Trusted) -> None:
         """Write the halt of the certificate in force, unless that is what was found, or nobody knows what is there."""

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from fedsrc.common.canonical import digest_bytes
-from fedsrc.common.clock import TIME, Time
-from fedsrc.common.values import Hex, describe
+from fedsrc.common.clock import TIME
+from fedsrc.common.values import Hex
 from fedsrc.errors import FedsrcError
-from fedsrc.protocol.certificate import check_certificate, parse_certificate
-from fedsrc.protocol.registration import Claim
+from fedsrc.protocol.certificate import Certificate, parse_signed
 from fedsrc.protocol.succession import Keys, keys_of
 
 SKEW = 86_400.0  # seconds: a release may be dated a day ahead of the server's clock
@@ -25,19 +24,18 @@ FOREIGN = "the certificate is foreign"
 
 @dataclass(frozen=True)
 class Trusted:
-    """What a signed certificate says, as far as a gate relies on it. Times in seconds since 1970."""
+    """A certificate that a gate may rely on, its text, and from when to when, in seconds since 1970."""
 
+    certificate: Certificate
     text: str
-    digest: str
-    key: str
     threshold: float
     begins: float
     ends: float
-    calibrated: str
-    expires: str
-    registration: str
-    transcript: str
-    about: Mapping[str, object]
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of its file."""
+        return digest_bytes(self.text.encode())
 
 
 def trusted_keys(keys: Iterable[str], successions: Iterable[Path | str] = ()) -> Keys:
@@ -62,29 +60,17 @@ def expected_claim(claim: Mapping[str, object]) -> dict[str, object]:
 
 def read_trusted(text: str, keys: Keys, where: str) -> Trusted:
     """A certificate's text, if it is as fedsrc writes it, signed by a trusted key, and certifies a threshold."""
-    try:
-        found = parse_certificate(text, where)
-        said = {name: value for name, value in found.items() if name not in ("key", "signature")}
-        check_certificate(text, said, None, keys, where=where)
-    except RecursionError as error:
-        raise FedsrcError("is not a certificate as fedsrc writes it", where=where) from error
-    if found.get("status") != "CERTIFIED":
-        raise FedsrcError(f"the certificate certifies nothing: its status is {found.get('status')!r}", where=where)
-    try:
-        facts = _Facts.model_validate(found)
-        begins, ends = _moment(facts.calibrated) - SKEW, facts.expires.timestamp()
-    except (ValidationError, OverflowError) as error:
-        what = describe(error) if isinstance(error, ValidationError) else str(error)
-        raise FedsrcError(f"is not a certificate that a gate can use: {what}", where=where) from error
-    return Trusted(
-        text, digest_bytes(text.encode()), found["key"], facts.threshold, begins, ends, facts.calibrated,
-        str(found["expires"]), facts.registration, facts.transcript, _about(facts),
-    )  # fmt: skip
+    found = parse_signed(text, where)
+    found.check_signature(where, keys=keys)
+    if not isinstance(found, Certificate) or found.threshold is None or found.expires is None:
+        raise FedsrcError(f"the certificate certifies nothing: its status is {found.status!r}", where=where)
+    begins = datetime.strptime(found.calibrated, TIME).replace(tzinfo=UTC).timestamp() - SKEW
+    return Trusted(found, text, found.threshold, begins, found.expires.timestamp())
 
 
 def check_claim(found: Trusted, claim: Mapping[str, object], where: str) -> None:
     """Refuse a certificate that does not speak of the expected claim."""
-    says = {**found.about, "registration": found.registration}
+    says = {**_about(found.certificate), "registration": found.certificate.registration}
     for name, wanted in claim.items():
         if says[name] != wanted:
             raise FedsrcError(f"{FOREIGN}: its {name} is {says[name]!r}, not {wanted!r}", where=where)
@@ -92,69 +78,34 @@ def check_claim(found: Trusted, claim: Mapping[str, object], where: str) -> None
 
 def check_renewal(found: Trusted, held: Trusted, where: str) -> None:
     """Refuse a certificate that speaks of something else than the one in force, or is older."""
-    for name, was in held.about.items():
-        if found.about[name] != was:
+    about = _about(found.certificate)
+    for name, was in _about(held.certificate).items():
+        if about[name] != was:
             what = f"{FOREIGN}: its {name} is not that of the one in force"
             raise FedsrcError(what, where=where, hint="start a new gate if this is meant")
-    if found.calibrated < held.calibrated:
+    if found.certificate.calibrated < held.certificate.calibrated:
         raise FedsrcError("the certificate is older than the one in force", where=where)
 
 
 def check_time(found: Trusted, now: float, where: str) -> None:
     """Refuse a certificate that has expired, or was calibrated after the clock's time."""
     if not now <= found.ends:
-        what = f"the certificate expired on {found.expires}"
+        what = f"the certificate expired on {found.certificate.expires_on}"
         raise FedsrcError(what, where=where, hint="renew it on fresh units: docs/gate.md")
     if not now >= found.begins:
-        what = f"the certificate was calibrated on {found.calibrated}, after this clock"
+        what = f"the certificate was calibrated on {found.certificate.calibrated}, after this clock"
         raise FedsrcError(what, where=where, hint="set the clock right")
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, allow_inf_nan=False, extra="ignore")
-
-
-class _Site(_Part):
-    name: str
-    weight: float | None
-    drift: float
-
-
-class _Privacy(_Part):
-    unit: str
-
-
-def _moment(time: str) -> float:
-    return datetime.strptime(time, TIME).replace(tzinfo=UTC).timestamp()
-
-
-def _from_iso(value: object) -> object:
-    return datetime.fromisoformat(value) if isinstance(value, str) else value
-
-
-class _Facts(_Part):
-    """The fields of a certificate that a gate relies on."""
-
-    status: Literal["CERTIFIED"]
-    threshold: float = Field(ge=0, le=1)
-    claim: Claim
-    privacy: _Privacy
-    sites: list[_Site]
-    registration: Hex
-    transcript: Hex
-    calibrated: Time  # in the one form whose order as text is that of time
-    expires: Annotated[datetime, BeforeValidator(_from_iso)]
-
-
-def _about(facts: _Facts) -> dict[str, object]:
+def _about(found: Certificate) -> dict[str, object]:
     """What a certificate speaks of. A renewal speaks of the same."""
-    claim = facts.claim
+    claim = found.claim
     return {
         "score": claim.score,
         "loss": claim.loss,
         "population": claim.population,
         "target_risk": claim.target_risk,
         "failure_probability": claim.failure_probability,
-        "unit": facts.privacy.unit,
-        "sites": [(site.name, site.weight, site.drift) for site in facts.sites],
+        "unit": found.privacy.unit,
+        "sites": [(site.name, site.weight, site.drift) for site in found.sites],
     }

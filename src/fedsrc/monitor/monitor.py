@@ -15,17 +15,17 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from fedsrc.common.canonical import file_digest
-from fedsrc.common.durable import read_text
 from fedsrc.common.values import describe
 from fedsrc.errors import FedsrcError
-from fedsrc.protocol.certificate import MAX_BYTES, Body, check_certificate, parse_certificate
+from fedsrc.protocol.certificate import MonitorAccount, WatchedRound
+from fedsrc.protocol.damage import check_same
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Monitor, Registration
 from fedsrc.protocol.succession import keys_of
 from fedsrc.protocol.transcript import Chain, read_entries
 from fedsrc.server.alarm import RECENT
 from fedsrc.server.folder import read_registration
-from fedsrc.server.issue import issue
+from fedsrc.server.issue import account
 from fedsrc.server.state import Replay
 from fedsrc.server.verify import verify
 
@@ -82,7 +82,7 @@ class MonitorState:
     alarm_records: int | None
     likely_since: int | None
     latest: str
-    history: tuple[Body, ...]
+    history: tuple[WatchedRound, ...]
     registration: str
     transcript: str
 
@@ -97,19 +97,19 @@ def register_monitor(folder: Path, choices: MonitorChoices, *, trusted: tuple[st
     One threshold, the certified one, so that a release is two noised numbers at sensitivity one.
     """
     found = verify(folder, trusted=trusted)
-    if found.body["status"] != "CERTIFIED":
-        raise FedsrcError(f"nothing is certified there: status {found.body['status']}", where=str(folder))
+    if found.signed.status != "CERTIFIED":
+        raise FedsrcError(f"nothing is certified there: status {found.signed.status}", where=str(folder))
     if found.revoked is not None:
         raise FedsrcError(found.revoked.words(), where=str(folder))
     if found.expired:
-        raise FedsrcError(f"the certificate expired on {found.body['expires']}", where=str(folder))
+        raise FedsrcError(f"the certificate expired on {found.signed.expires_on}", where=str(folder))
     base = read_registration(folder)
     if choices.false_alarm is not None and choices.run_length is not None:
         raise FedsrcError("give either a false-alarm probability or a run length, not both")
     fields: dict[str, Any] = {
         "server_key": choices.server_key or base.server_key,
         "claim": base.claim.model_dump(),
-        "thresholds": {"values": (found.body["threshold"],), "weights": (1.0,), "origin": "declared"},
+        "thresholds": {"values": (found.signed.threshold,), "weights": (1.0,), "origin": "declared"},
         "certificate": {
             "method": "monitor",
             "certificate": file_digest(folder / CERTIFICATE),
@@ -148,18 +148,17 @@ def state(folder: Path, *, trusted: tuple[str, ...] = (), certificate: Path | No
     return found
 
 
-def _account(registration: Registration, folder: Path, trusted: tuple[str, ...]) -> Body:
+def _account(registration: Registration, folder: Path, trusted: tuple[str, ...]) -> MonitorAccount:
     """What the transcript comes to; the signed account must follow from it as it is or was."""
     where = folder / CERTIFICATE
-    text = read_text(where, MAX_BYTES)
-    signed_line = parse_certificate(text, str(where)).get("transcript")
+    found = MonitorAccount.read(where)
     replay, chain, follows = Replay(registration), Chain(), False
     for entry, after in read_entries(folder / TRANSCRIPT):
         replay.step(entry)
         chain = after
-        if chain.head == signed_line:
-            expected = issue(registration, replay, chain)
-            check_certificate(text, expected, registration.server_key, keys_of(trusted), where=str(where))
+        if chain.head == found.transcript:
+            expected = account(registration, replay, chain)
+            check_same(found, expected, str(where), server_key=registration.server_key, keys=keys_of(trusted))
             follows = True
     if not follows:
         raise FedsrcError(
@@ -167,7 +166,7 @@ def _account(registration: Registration, folder: Path, trusted: tuple[str, ...])
             where=str(where),
             hint="do not rely on it; lines of the transcript were cut off or exchanged",
         )
-    return issue(registration, replay, chain)
+    return account(registration, replay, chain)
 
 
 def monitor_alarm(folder: Path, *, trusted: tuple[str, ...] = (), certificate: Path | None = None) -> bool:
@@ -175,33 +174,33 @@ def monitor_alarm(folder: Path, *, trusted: tuple[str, ...] = (), certificate: P
     return state(folder, trusted=trusted, certificate=certificate).alarm
 
 
-def state_of(body: Body) -> MonitorState:
+def state_of(found: MonitorAccount) -> MonitorState:
     """A monitor's state from its verified account."""
-    level, line, alarm = body["log_evidence"], body["log_line"], body["alarm"] or {}
+    level, line, alarm = found.log_evidence, found.log_line, found.alarm
     return MonitorState(
-        state=WORDS[body["status"]],
-        sentence=body["statement"],
-        guarantee=body["guarantee"],
-        certificate=body["certificate"],
-        threshold=body["threshold"],
-        target_risk=body["target_risk"],
-        alarm_risk=body["alarm_risk"],
-        unit=body["privacy"]["unit"],
-        records=body["records"],
-        rounds=body["rounds"],
-        epsilon=body["privacy"]["epsilon"],
-        delta=body["privacy"]["delta"],
+        state=WORDS[found.status],
+        sentence=found.statement,
+        guarantee=found.guarantee,
+        certificate=found.certificate,
+        threshold=found.threshold,
+        target_risk=found.target_risk,
+        alarm_risk=found.alarm_risk,
+        unit=found.privacy.unit,
+        records=found.records,
+        rounds=found.rounds,
+        epsilon=found.privacy.epsilon,
+        delta=found.privacy.delta,
         log_evidence=level,
         log_line=line,
         progress=0.0 if level is None else min(1.0, max(0.0, level / line)),
-        recent_risk_estimate=body["recent_risk_estimate"],
-        alarm_round=alarm.get("round"),
-        alarm_records=alarm.get("records"),
-        likely_since=alarm.get("likely_since"),
-        latest=body["calibrated"],
-        history=tuple(body["evidence"]),
-        registration=body["registration"],
-        transcript=body["transcript"],
+        recent_risk_estimate=found.recent_risk_estimate,
+        alarm_round=None if alarm is None else alarm.round,
+        alarm_records=None if alarm is None else alarm.records,
+        likely_since=None if alarm is None else alarm.likely_since,
+        latest=found.calibrated,
+        history=found.evidence,
+        registration=found.registration,
+        transcript=found.transcript,
     )
 
 
@@ -240,9 +239,9 @@ def recent_words(found: MonitorState) -> str:
     """The latest estimate of the risk, and the rounds that it is over: at an alarm the last one alone, because the ones
     before it may be from before the change."""
     latest = found.history[-1]
-    if found.alarm and latest["risk_estimate"] is not None:
-        return f"in round {latest['round']} about {latest['risk_estimate']:.3g}"
-    first, last = found.history[-RECENT:][0]["round"], latest["round"]
+    if found.alarm and latest.risk_estimate is not None:
+        return f"in round {latest.round} about {latest.risk_estimate:.3g}"
+    first, last = found.history[-RECENT:][0].round, latest.round
     rounds = f"in round {last}" if first == last else f"over rounds {first} to {last}"
     return f"{rounds} about {found.recent_risk_estimate:.3g}"
 
@@ -251,9 +250,9 @@ def _stake(found: MonitorState) -> str:
     return f"{math.exp(found.log_line):,.0f}"
 
 
-def _round(row: Body, unit: str) -> str:
-    risk = "" if row["risk_estimate"] is None else f"  risk about {row['risk_estimate']:.3g}"
-    return f"  round {row['round']:>3}  {row['records']:>8,} {unit}s  evidence {row['log_evidence']:.2f}{risk}"
+def _round(row: WatchedRound, unit: str) -> str:
+    risk = "" if row.risk_estimate is None else f"  risk about {row.risk_estimate:.3g}"
+    return f"  round {row.round:>3}  {row.records:>8,} {unit}s  evidence {row.log_evidence:.2f}{risk}"
 
 
 def _guarantee(choices: MonitorChoices) -> dict[str, Any]:

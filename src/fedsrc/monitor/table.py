@@ -9,14 +9,14 @@ from pathlib import Path
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
-from fedsrc.protocol.certificate import Body, signed
+from fedsrc.protocol.certificate import MonitorAccount
 from fedsrc.protocol.messages import Answer, Request
-from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Announced, Transcript, read_transcript
 from fedsrc.records.units import Records
-from fedsrc.server.folder import check_folder, check_server_key, write_certificate
-from fedsrc.server.issue import issue
+from fedsrc.server.folder import check_folder, check_server_key
+from fedsrc.server.issue import account
 from fedsrc.server.loop import begin, play_round, record, run
 from fedsrc.server.state import Replay
 from fedsrc.site.ledger import Ledger
@@ -55,7 +55,7 @@ def monitor_table(
     fresh: bool = False,
     site_keys: Mapping[str, Key] | None = None,
     watch: Callable[[Replay], None] = lambda _: None,
-) -> Body:
+) -> MonitorAccount:
     """Fold a table of fresh units into the monitor of a folder, as far as it goes or to the alarm.
 
     The same table again changes nothing; after an alarm nothing is released any more.
@@ -75,9 +75,9 @@ def monitor_table(
                     watch(replay)
                 _announce(replay, transcript, sites)
                 run(replay, transcript, carrier, watch=watch)
-            body = signed(issue(registration, replay, transcript.chain), key)
-    write_certificate(folder, body)
-    return body
+            signed = account(registration, replay, transcript.chain).signed(key)
+    signed.save(folder / CERTIFICATE)
+    return signed
 
 
 def _over(registration: Registration, folder: Path) -> bool:

@@ -30,7 +30,7 @@ def renew(
     Claim, thresholds, method, privacy, sites, weights and schedule are the same, and so is the rule that sets
     development units apart; no record is read. Validity, keys and capacities may be others.
     """
-    status = recompute(folder)["status"]
+    status = recompute(folder).status
     if status != "CERTIFIED":
         raise FedsrcError(f"there is no certificate to renew: status {status}", where=str(folder))
     fields = read_registration(folder).model_dump()

@@ -1,4 +1,4 @@
-"""The certificate's file: its only text, its signature, and the check that it says what is expected.
+"""The certificate, and the account of a monitor: what a server signs at the end, as values with one text each.
 
 Versioned JSON. Everything in it except the signature is a pure function of registration and transcript, so `verify`
 recomputes it whole.
@@ -8,77 +8,345 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from fedsrc.common import signing
-from fedsrc.common.canonical import canonical_bytes
-from fedsrc.errors import FedsrcError
-from fedsrc.protocol.damage import differs
+from fedsrc.common.canonical import canonical_bytes, digest_bytes
+from fedsrc.common.clock import real_time
+from fedsrc.common.durable import read_text, write_whole
+from fedsrc.common.values import Frozen, Hex, Real, Signature, describe
+from fedsrc.errors import DamagedError, FedsrcError
+from fedsrc.maths.kinds import Adjacency, BasisName, Conversion, Encoding
 from fedsrc.protocol.formats import FIRST_FORMAT, FIRST_HINT, FORMAT
+from fedsrc.protocol.registration import Claim
 from fedsrc.protocol.succession import ANYONE, Keys
 
 MAX_BYTES = 50_000_000
-Body = dict[str, Any]
 AS_REGISTERED = ("threshold", "target_risk", "failure_probability", "claim", "weight", "drift", "epsilon", "delta")
+T = TypeVar("T")
 
 
-def signed(body: Body, key: signing.Key) -> Body:
-    """The body with the signer's public key and a signature over everything else."""
-    whole = {**body, "key": signing.public_hex(key)}
-    return {**whole, "signature": signing.sign(key, canonical_bytes(whole))}
+def _from_iso(value: object) -> object:
+    return (datetime.fromisoformat(value) if value else None) if isinstance(value, str) else value
 
 
-def certificate_text(body: Body) -> str:
-    """The only text that says a body: sorted keys, each once."""
-    try:
-        plain = json.loads(canonical_bytes(body))
-    except ValueError:
-        return ""  # NaN has no canonical form, so no text says it
-    return json.dumps(plain, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+def _to_iso(value: datetime | None) -> str:
+    return "" if value is None else value.isoformat()
 
 
-def check_certificate(text: str, expected: Body, server_key: str | None, keys: Keys = ANYONE, *, where: str) -> None:
-    """Refuse a certificate's text unless it says what is expected and is signed by the right key."""
-    found = parse_certificate(text, where)
-    if certificate_text(found) != text:
-        raise FedsrcError("is not a certificate as fedsrc writes it", where=where, hint="it was edited or written anew")
-    body = {name: value for name, value in found.items() if name not in ("key", "signature")}
-    names = sorted(set(body) ^ set(expected)) or [n for n in expected if not _same_at(n, body[n], expected[n])]
-    if names:
-        raise differs(found, expected, names, as_signed=as_signed(found), where=where)
-    _check_signature(found, server_key, where)
-    keys.check(found["key"], str(found.get("calibrated")), where)
+Many = Annotated[tuple[T, ...], Field(strict=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=0)]
+TimeOrNone = Annotated[str, AfterValidator(lambda time: time and real_time(time))]
+Expiry = Annotated[AwareDatetime | None, BeforeValidator(_from_iso), PlainSerializer(_to_iso)]
 
 
-def parse_certificate(text: str, where: str) -> Body:
-    """A certificate's text as plain values."""
+class SiteShare(Frozen):
+    """What a site gave, how much of all that is, and how it was registered."""
+
+    name: str
+    records: Count
+    charged: Count
+    share: Real
+    weight: float | None
+    drift: float
+
+
+class PrivacyLoss(Frozen):
+    """Who is protected against what, by which noise, and what a release costs."""
+
+    unit: Literal["record", "source"]
+    adjacency: Adjacency
+    mechanism: Literal["discrete Gaussian", "none"]
+    encoding: Encoding
+    basis: BasisName
+    epsilon: Real
+    replacement_epsilon: Real
+    delta: float
+    conversion: Conversion
+    rho: Real
+    scale: Real
+    releases_per_unit: Literal[1] = 1
+    thresholds: str
+
+
+class Assumption(Frozen):
+    """What the statement rests on, and how that is known."""
+
+    what: str
+    how: Literal["checked", "declared", "not checkable"]
+
+
+class ThresholdBounds(Frozen):
+    """Every bound on one threshold."""
+
+    threshold: Share
+    contrast_upper: Real
+    acceptance_lower: Real
+    risk_upper: Real
+    sampling_width: Real
+    privacy_width: Real
+    certified: bool
+    log_wealth: Real | None = None  # of bets; other methods make none, and their rows have no such field
+
+    @model_serializer(mode="wrap")
+    def _said(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_none(write(self), "log_wealth")
+
+
+class OtherTarget(Frozen):
+    """A target that the same evidence shows, and the threshold that would be certified for it."""
+
+    target_risk: float
+    threshold: Share
+    acceptance_lower: Real
+
+
+class RoundBound(Frozen):
+    """One round as the card shows it: records so far and the smallest risk bound with enough acceptance.
+
+    Where the mixture may change between rounds, only the registered target can be it: no other is proved.
+    """
+
+    round: Count
+    records: Count
+    risk_upper: Real
+
+
+class WatchedRound(Frozen):
+    """One round as the card shows it: units so far, evidence of a risk above the line, and what the round looks like.
+
+    The estimate is of the round alone, from noised masses: no claim.
+    """
+
+    round: Count
+    records: Count
+    log_evidence: Real
+    risk_estimate: Real | None
+
+
+class Alarm(Frozen):
+    """When the evidence reached its line, and in which round the change seems to have begun (an estimate)."""
+
+    round: Count
+    records: Count
+    likely_since: Count
+
+
+class Signed(Frozen):
+    """What a certificate and the account of a monitor both say, and who signed it."""
+
+    status: str
+    statement: str
+    target_risk: float
+    threshold: Share | None
+    format: Literal[2] = 2
+    method: str
+    records: Count
+    rounds: Count
+    releases: Count
+    absent: Count
+    refused: Count
+    sites: Many[SiteShare]
+    mixture: Literal["as calibrated", "declared"]
+    privacy: PrivacyLoss
+    assumptions: Many[Assumption]
+    calibrated: TimeOrNone  # the latest release; "" before the first
+    registration: Hex
+    transcript: Hex
+    transcript_lines: Count
+    does_not_say: Many[str]
+    expires: Expiry
+    key: Hex | None = None
+    signature: Signature | None = None
+
+    @classmethod
+    def parse(cls, text: str, where: str) -> Self:
+        """The value that a text says, if it is the only text that says it."""
+        return cls._of(_plain(text, where), text, where)
+
+    @classmethod
+    def read(cls, path: Path | str) -> Self:
+        """The value in a file."""
+        return cls.parse(read_text(Path(path), MAX_BYTES), str(path))
+
+    @property
+    def text(self) -> str:
+        """The only text that says it: sorted keys, each once."""
+        plain = json.loads(canonical_bytes(self.model_dump()))
+        return json.dumps(plain, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of its file."""
+        return digest_bytes(self.text.encode())
+
+    @property
+    def expires_on(self) -> str:
+        """The time at which it expires, as its text says it; "" if it never does."""
+        return _to_iso(self.expires)
+
+    def save(self, path: Path | str) -> None:
+        """Put it into a file, in one step."""
+        write_whole(Path(path), self.text.encode())
+
+    def signed(self, key: signing.Key) -> Self:
+        """The same with the signer's public key and a signature over everything else."""
+        whole = self.model_copy(update={"key": signing.public_hex(key)})
+        return whole.model_copy(update={"signature": signing.sign(key, whole._signed_part())})
+
+    def as_signed(self) -> bool:
+        """Whether its own key signed it as it is."""
+        if self.key is None or self.signature is None:
+            return False
+        return signing.signed_by(self.key, self.signature, self._signed_part())
+
+    def check_signature(self, where: str, *, server_key: str | None = None, keys: Keys = ANYONE) -> None:
+        """Refuse it unless it is signed, by the registered server and by a key that is trusted."""
+        if self.key is None or self.signature is None:
+            raise DamagedError("the certificate is not signed", where=where)
+        if not self.as_signed():
+            raise DamagedError("the signature does not fit the certificate", where=where)
+        if server_key is not None and self.key != server_key:
+            raise DamagedError(f"the certificate is signed by {self.key}, not by the registered server", where=where)
+        keys.check(self.key, self.calibrated, where)
+
+    def differs_from(self, expected: Signed) -> list[str]:
+        """The fields, but for key and signature, in which it says something else."""
+        mine, theirs = (each.model_dump(exclude={"key", "signature"}) for each in (self, expected))
+        return [name for name in theirs if not _same_at(name, mine[name], theirs[name])]
+
+    @classmethod
+    def _of(cls, plain: dict[str, Any], text: str, where: str) -> Self:
+        try:
+            found = cls.model_validate(plain)
+            whole = found.text
+        except (ValueError, OverflowError) as error:
+            what = describe(error) if isinstance(error, ValidationError) else str(error)
+            raise DamagedError(f"is not a certificate: {what}", where=where) from error
+        if whole != text:
+            hint = "it was edited or written anew"
+            raise DamagedError("is not a certificate as fedsrc writes it", where=where, hint=hint)
+        return found
+
+    def _signed_part(self) -> bytes:
+        return canonical_bytes(self.model_dump(exclude={"signature"}))
+
+    @model_serializer(mode="wrap")
+    def _said(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_none(write(self), "key", "signature")
+
+
+class Certificate(Signed):
+    """The decision of a run, its statement, and what it rests on.
+
+    `threshold`, `risk_at_most` and `acceptance_at_least` are None unless its status is CERTIFIED. `expires` is None
+    if nothing was calibrated.
+    """
+
+    status: Literal["CERTIFIED", "OPEN", "ABSTAIN"]
+    method: Literal["betting", "contrast", "variance-adaptive", "ratio"]
+    failure_probability: float
+    tries: Count
+    failure_probability_of_all_tries: Real
+    claim: Claim
+    contrast_upper: Real | None
+    acceptance_lower: Real | None
+    risk_upper: Real | None
+    eta: Real | None
+    thresholds: Many[ThresholdBounds]
+    every_target: bool
+    also_certified: Many[OtherTarget]
+    evidence: Many[RoundBound]
+    renews: Hex | None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        needed = ("threshold", "contrast_upper", "acceptance_lower", "risk_upper", "calibrated", "expires")
+        missing = [name for name in needed if getattr(self, name) in (None, "")]
+        if self.status == "CERTIFIED" and missing:
+            raise ValueError(f"status CERTIFIED needs {missing[0]}")
+        if self.status != "CERTIFIED" and self.threshold is not None:
+            raise ValueError(f"status {self.status} has no threshold")
+        return self
+
+    @property
+    def risk_at_most(self) -> float | None:
+        """The bound on the risk of what the threshold accepts."""
+        return self.risk_upper
+
+    @property
+    def acceptance_at_least(self) -> float | None:
+        """The bound on the share that the threshold accepts."""
+        return self.acceptance_lower
+
+    def __repr_args__(self) -> Iterator[tuple[str, object]]:
+        names = ("status", "threshold", "risk_at_most", "acceptance_at_least", "records", "rounds")
+        return ((name, getattr(self, name)) for name in names)
+
+
+class MonitorAccount(Signed):
+    """Where a monitor stands. It certifies nothing: it speaks of the certificate that it names."""
+
+    kind: Literal["monitor"] = "monitor"
+    status: Literal["NOT MONITORED YET", "STILL SUPPORTED", "ALARM"]
+    method: Literal["monitor"]
+    threshold: Share
+    certificate: Hex
+    alarm_risk: float
+    guarantee: str
+    log_line: Real
+    log_evidence: Real | None
+    recent_risk_estimate: Real | None
+    evidence: Many[WatchedRound]
+    alarm: Alarm | None
+
+    def __repr_args__(self) -> Iterator[tuple[str, object]]:
+        return ((name, getattr(self, name)) for name in ("status", "threshold", "alarm_risk", "records", "rounds"))
+
+
+def parse_signed(text: str, where: str) -> Certificate | MonitorAccount:
+    """What a text says: a certificate, or the account of a monitor."""
+    plain = _plain(text, where)
+    return (MonitorAccount if plain.get("kind") == "monitor" else Certificate)._of(plain, text, where)
+
+
+def read_signed(path: Path) -> Certificate | MonitorAccount:
+    """The certificate, or the account of a monitor, in a file."""
+    return parse_signed(read_text(path, MAX_BYTES), str(path))
+
+
+def _plain(text: str, where: str) -> dict[str, Any]:
+    """A text as plain values of this format."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FedsrcError("is not a certificate: not valid JSON", where=where) from error
+        raise DamagedError("is not a certificate: not valid JSON", where=where) from error
     if isinstance(found, dict) and found.get("format") == 1:
         raise FedsrcError(f"is a certificate of {FIRST_FORMAT}", where=where, hint=FIRST_HINT)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise FedsrcError("is not a certificate of a known format", where=where)
+        raise DamagedError("is not a certificate of a known format", where=where)
     return found
 
 
-def _check_signature(found: Body, registered: str | None, where: str) -> None:
-    key, signature = found.get("key"), found.get("signature")
-    if not isinstance(key, str) or not isinstance(signature, str):
-        raise FedsrcError("the certificate is not signed", where=where)
-    if not as_signed(found):
-        raise FedsrcError("the signature does not fit the certificate", where=where)
-    if registered is not None and key != registered:
-        raise FedsrcError(f"the certificate is signed by {key}, not by the registered server", where=where)
-
-
-def as_signed(found: Body) -> bool:
-    """Whether the certificate's own key signed it as it is."""
-    key, signature = found.get("key"), found.get("signature")
-    unsigned = {name: value for name, value in found.items() if name != "signature"}
-    known = isinstance(key, str) and isinstance(signature, str)
-    return known and signing.signed_by(str(key), str(signature), canonical_bytes(unsigned))
+def _without_none(said: dict[str, Any], *names: str) -> dict[str, Any]:
+    """The fields, without those of these names that say nothing."""
+    return {name: value for name, value in said.items() if value is not None or name not in names}
 
 
 def _same_at(name: str, a: Any, b: Any) -> bool:
@@ -88,10 +356,10 @@ def _same_at(name: str, a: Any, b: Any) -> bool:
 
 def _same(a: Any, b: Any) -> bool:
     """Equal, up to the last rounded digit of a number: another machine may round a diagnostic the other way."""
-    if isinstance(a, list) and isinstance(b, list | tuple):
+    if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(_same, a, b))
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(_same_at(name, a[name], b[name]) for name in a)
-    if isinstance(a, int | float) and isinstance(b, float) and not isinstance(a, bool):  # 1.0 is written as 1
+    if isinstance(a, float) and isinstance(b, float):
         return math.isclose(a, b, rel_tol=1e-8, abs_tol=2e-9)
     return canonical_bytes(a) == canonical_bytes(b)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fedsrc.common.words import ADJACENCY, count, plain
+from fedsrc.protocol.certificate import Certificate, RoundBound
 from fedsrc.protocol.mechanism import noise_words
 from fedsrc.protocol.notices import Revocation
 from fedsrc.protocol.registration import Registration
@@ -25,11 +24,9 @@ from fedsrc.report.rows import (
 )
 from fedsrc.report.view import View, revoked_sentence
 
-Body = dict[str, Any]
-
 
 def card_text(
-    body: Body,
+    certificate: Certificate,
     *,
     registration: Registration | None = None,
     verify: str = "fedsrc verify run/",
@@ -39,46 +36,46 @@ def card_text(
     """The whole card. The registration says how large the noise is in records; `notes` are printed after the status
     (what it would have taken, say)."""
     notice = None if revoked is None else revoked.model_dump()
-    sentence = body["statement"] if notice is None else revoked_sentence(notice)
-    status = body["status"] if notice is None else "REVOKED"
-    in_integers = f"noise of scale {body['privacy']['scale']:g} in the release's integers"
+    sentence = certificate.statement if notice is None else revoked_sentence(notice)
+    status = certificate.status if notice is None else "REVOKED"
+    in_integers = f"noise of scale {certificate.privacy.scale:g} in the release's integers"
     noise = in_integers if registration is None else noise_words(registration)
     parts = [
-        [sentence, "", f"Status: {status}  (target risk {body['target_risk']:g})", *_revoked(notice)],
+        [sentence, "", f"Status: {status}  (target risk {certificate.target_risk:g})", *_revoked(notice)],
         *([list(notes)] if notes else []),
-        _evidence(body),
-        _sites(body),
-        _privacy(body, noise),
-        _also(body) if notice is None else [],
-        ["Assumptions", *(f"  [{each['how']}] {each['what']}" for each in body["assumptions"])],
-        ["What this does not say", *(f"  - {line}" for line in body["does_not_say"])],
-        _foot(body, verify),
+        _evidence(certificate),
+        _sites(certificate),
+        _privacy(certificate, noise),
+        _also(certificate) if notice is None else [],
+        ["Assumptions", *(f"  [{each.how}] {each.what}" for each in certificate.assumptions)],
+        ["What this does not say", *(f"  - {line}" for line in certificate.does_not_say)],
+        _foot(certificate, verify),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
 def view_text(view: View) -> str:
     """The card of a run folder on a terminal: the same, with the evidence's line, thresholds, and where it stands."""
-    body = view["certificate"]
+    certificate: Certificate = view["certificate"]
     late = ", EXPIRED" if view["check"]["expired"] else ""
-    status = f"Status: {view['status']}{late}  (target risk {body['target_risk']:g}): {view['meaning']}"
+    status = f"Status: {view['status']}{late}  (target risk {certificate.target_risk:g}): {view['meaning']}"
     notice = view["check"]["revoked"]
     parts = [
         [view["sentence"], "", status, *_revoked(notice), *_state(view)],
         _rounds(view),
         _thresholds(view),
-        _sites(body),
-        *([_progress(view)] if body["status"] == "OPEN" else []),
-        _privacy(body, view["noise"]),
-        _also(body) if notice is None else [],
-        ["Assumptions", *(f"  [{each['how']}] {each['what']}" for each in body["assumptions"])],
-        ["What this does not say", *(f"  - {line}" for line in body["does_not_say"])],
-        _foot(body, view["verify"]),
+        _sites(certificate),
+        *([_progress(view)] if certificate.status == "OPEN" else []),
+        _privacy(certificate, view["noise"]),
+        _also(certificate) if notice is None else [],
+        ["Assumptions", *(f"  [{each.how}] {each.what}" for each in certificate.assumptions)],
+        ["What this does not say", *(f"  - {line}" for line in certificate.does_not_say)],
+        _foot(certificate, view["verify"]),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
-def _revoked(notice: Body | None) -> list[str]:
+def _revoked(notice: View | None) -> list[str]:
     return [f"{name}: {plain(value)}" for name, value in revoked_words(notice)]
 
 
@@ -86,7 +83,7 @@ def _state(view: View) -> list[str]:
     lines = []
     if view["monitor"]:
         lines.append(f"Monitor: {view['monitor']['state']}  {plain(view['monitor']['words'])}".rstrip())
-    if view["certificate"]["status"] != "OPEN":
+    if view["certificate"].status != "OPEN":
         lines.append(f"{'Certificate' if view['check']['certificate'] else 'No certificate'}: {view['check']['words']}")
     if view["outlook"]:
         lines.append(f"Estimate: {view['outlook']['words']}")
@@ -94,7 +91,7 @@ def _state(view: View) -> list[str]:
 
 
 def _rounds(view: View) -> list[str]:
-    found, evidence, unit = evidence_rows(view), view["evidence"], view["certificate"]["privacy"]["unit"]
+    found, evidence, unit = evidence_rows(view), view["evidence"], view["certificate"].privacy.unit
     if not found.rows:
         return ["Evidence: no round has closed yet"]
     wealth = evidence["measure"] == "log-wealth"
@@ -143,69 +140,68 @@ def _progress(view: View) -> list[str]:
     return lines
 
 
-def _evidence(body: Body) -> list[str]:
-    rows = body["evidence"]
+def _evidence(certificate: Certificate) -> list[str]:
+    rows = certificate.evidence
     if not rows:
         return ["Evidence: no release yet"]
-    shown = rows if len(rows) <= 8 else [*rows[:3], None, *rows[-4:]]
-    unit = body["privacy"]["unit"]
+    shown = rows if len(rows) <= 8 else (*rows[:3], None, *rows[-4:])
+    unit = certificate.privacy.unit
     lines = ["Evidence by round (smallest risk bound with enough acceptance)"]
     for row in shown:
-        lines.append(
-            "  ..." if row is None else f"  round {row['round']:>3}  {row['records']:>8,} {unit}s  {_bound(row)}"
-        )
-    progress = progress_words(body)
+        lines.append("  ..." if row is None else f"  round {row.round:>3}  {row.records:>8,} {unit}s  {_bound(row)}")
+    progress = progress_words(certificate)
     return [*lines, *([f"  {progress}"] if progress else [])]
 
 
-def _bound(row: Body) -> str:
-    return "no bound yet" if row["risk_upper"] >= 1 else f"risk at most {row['risk_upper']:.3g}"
+def _bound(row: RoundBound) -> str:
+    return "no bound yet" if row.risk_upper >= 1 else f"risk at most {row.risk_upper:.3g}"
 
 
-def _sites(body: Body) -> list[str]:
-    unit = body["privacy"]["unit"]
-    used = f"{body['records']:,} in {count(body['rounds'], 'round')}, {count(body['releases'], 'release')}"
-    lines = [f"{unit.capitalize()}s: {used} ({mixture_words(body)})"]
-    for site in body["sites"][:20]:
-        weight = "" if site["weight"] is None else f", deployment weight {site['weight']:g}"
-        charged = f", {site['charged']:,} charged as missing" if site["charged"] else ""
-        lines.append(f"  {plain(site['name'])}: {site['records']:,} ({100 * site['share']:.1f}%){weight}{charged}")
-    if len(body["sites"]) > 20:
-        lines.append(f"  and {len(body['sites']) - 20} more sites")
-    if body["absent"] or body["refused"]:
-        lines.append(f"  requests without a release: {body['absent']} absent, {body['refused']} refused")
+def _sites(certificate: Certificate) -> list[str]:
+    unit = certificate.privacy.unit
+    used = f"{certificate.records:,} in {count(certificate.rounds, 'round')}, {count(certificate.releases, 'release')}"
+    lines = [f"{unit.capitalize()}s: {used} ({mixture_words(certificate)})"]
+    for site in certificate.sites[:20]:
+        weight = "" if site.weight is None else f", deployment weight {site.weight:g}"
+        charged = f", {site.charged:,} charged as missing" if site.charged else ""
+        lines.append(f"  {plain(site.name)}: {site.records:,} ({100 * site.share:.1f}%){weight}{charged}")
+    if len(certificate.sites) > 20:
+        lines.append(f"  and {len(certificate.sites) - 20} more sites")
+    if certificate.absent or certificate.refused:
+        lines.append(f"  requests without a release: {certificate.absent} absent, {certificate.refused} refused")
     return lines
 
 
-def _privacy(body: Body, noise: str) -> list[str]:
-    p = body["privacy"]
-    if p["mechanism"] == "none":
-        return ["Privacy: none (epsilon infinite); exact histograms were released", f"  thresholds: {p['thresholds']}"]
+def _privacy(certificate: Certificate, noise: str) -> list[str]:
+    p = certificate.privacy
+    if p.mechanism == "none":
+        return ["Privacy: none (epsilon infinite); exact histograms were released", f"  thresholds: {p.thresholds}"]
     return [
-        f"Privacy: every {p['unit']} that calibrated has epsilon {p['epsilon']:g}, delta {p['delta']:g}"
+        f"Privacy: every {p.unit} that calibrated has epsilon {p.epsilon:g}, delta {p.delta:g}"
         " (smaller is more private)",
-        f"  protected against: one {p['unit']} {ADJACENCY[p['adjacency']]}",
-        *([f"  {any_other_words(body)}"] if any_other_words(body) else []),
+        f"  protected against: one {p.unit} {ADJACENCY[p.adjacency]}",
+        *([f"  {any_other_words(certificate)}"] if any_other_words(certificate) else []),
         f"  by discrete Gaussian {noise}",
-        f"  thresholds: {p['thresholds']}",
-        f"  for statisticians: {statistician_words(body)}",
+        f"  thresholds: {p.thresholds}",
+        f"  for statisticians: {statistician_words(certificate)}",
     ]
 
 
-def _also(body: Body) -> list[str]:
+def _also(certificate: Certificate) -> list[str]:
     lines = [
-        f"  risk at most {row['target_risk']:g}: score >= {row['threshold']!r}, acceptance at least"
-        f" {percent_down(row['acceptance_lower'])}"
-        for row in also_rows(body)
+        f"  risk at most {row.target_risk:g}: score >= {row.threshold!r}, acceptance at least"
+        f" {percent_down(row.acceptance_lower)}"
+        for row in also_rows(certificate)
     ]
     head = "Also shown by the same evidence (the risk bound holds for every target at once)"
     return [head, *lines] if lines else []
 
 
-def _foot(body: Body, verify: str) -> list[str]:
+def _foot(certificate: Certificate, verify: str) -> list[str]:
+    renews = renewal_words(certificate)
     return [
-        f"Last calibration {body['calibrated'] or 'none'}; expires {body['expires'] or 'never'}",
-        f"Registration {body['registration']}{f', {renewal_words(body)}' if renewal_words(body) else ''}",
-        f"Transcript   {body['transcript']} ({body['transcript_lines']} lines)",
+        f"Last calibration {certificate.calibrated or 'none'}; expires {certificate.expires_on or 'never'}",
+        f"Registration {certificate.registration}{f', {renews}' if renews else ''}",
+        f"Transcript   {certificate.transcript} ({certificate.transcript_lines} lines)",
         f"Check it: {plain(verify)}",
     ]

@@ -14,6 +14,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
+from fedsrc.protocol.certificate import Certificate
 from fedsrc.report.rows import first_reached, reached, stays_reached, thinned, value_words
 from fedsrc.report.view import View
 
@@ -39,7 +40,7 @@ def evidence_chart(view: View) -> str:
     if not evidence["rounds"]:
         return ""
     rows = thinned(evidence["rounds"], POINTS)
-    unit = view["certificate"]["privacy"]["unit"]
+    unit = view["certificate"].privacy.unit
     return _evidence(
         evidence["measure"], float(evidence["line"]), unit,
         tuple((row["records"], float(row["value"])) for row in rows), _evidence_words(view),
@@ -93,21 +94,22 @@ def _power(value: float) -> str:
 
 def threshold_chart(view: View) -> str:
     """Bounds on contrast and acceptance per threshold, with the certified one marked; "" when there are none."""
-    body = view["certificate"]
+    certificate: Certificate = view["certificate"]
     chosen = None
-    rows = body["thresholds"]
+    rows = certificate.thresholds
     if not rows:
         return ""
     kept = thinned(rows, POINTS)
-    able = sum(row["certified"] for row in rows)
+    able = sum(row.certified for row in rows)
     words = f"{len(rows)} thresholds; {able} of them pass both lines."
-    if body["threshold"] is not None and not view["check"]["revoked"]:
-        chosen = body["threshold"], body["contrast_upper"], body["acceptance_lower"]
-        words += f" Certified: {body['threshold']:.4g}, contrast at most {body['contrast_upper']:.3f}, acceptance at"
-        words += f" least {body['acceptance_lower']:.3f}."
+    if certificate.threshold is not None and not view["check"]["revoked"]:
+        row = next(each for each in rows if each.threshold == certificate.threshold)
+        chosen = row.threshold, row.contrast_upper, row.acceptance_lower
+        words += f" Certified: {row.threshold:.4g}, contrast at most {row.contrast_upper:.3f}, acceptance at"
+        words += f" least {row.acceptance_lower:.3f}."
     return _thresholds(
-        tuple((row["threshold"], row["contrast_upper"], row["acceptance_lower"], row["certified"]) for row in kept),
-        chosen, body["claim"]["min_acceptance"], words,
+        tuple((row.threshold, row.contrast_upper, row.acceptance_lower, row.certified) for row in kept),
+        chosen, certificate.claim.min_acceptance, words,
     )  # fmt: skip
 
 

@@ -56,10 +56,9 @@ def news(view: View | None, problem: str = "") -> str:
     """One line for whoever watches or listens: it changes when a round closes or the status does."""
     if view is None:
         return problem
-    body, progress, evidence = view["certificate"], view["progress"], view["evidence"]
-    unit = body["privacy"]["unit"]
+    certificate, progress, evidence = view["certificate"], view["progress"], view["evidence"]
     line = f"{view['status']}: round {progress['rounds']} of at most {progress['most_rounds']} closed,"
-    line += f" {count(body['records'], unit)} used."
+    line += f" {count(certificate.records, certificate.privacy.unit)} used."
     if evidence["rounds"] and evidence["measure"] == "log-wealth":
         last = evidence["rounds"][-1]["value"]
         line += f" Wealth {rows.wealth_words(last)}; the line is {rows.wealth_words(evidence['line'])}."
@@ -77,7 +76,7 @@ def _values(view: View | None, problem: str, waiting: bool) -> dict[str, Any]:
     }  # fmt: skip
     if view is not None:
         values |= {
-            "body": view["certificate"], "unit": view["certificate"]["privacy"]["unit"],
+            "certificate": view["certificate"], "unit": view["certificate"].privacy.unit,
             "evidence": rows.evidence_rows(view), "thresholds": rows.threshold_rows(view),
             "sites": rows.site_rows(view),
             "also": [] if view["check"]["revoked"] else rows.also_rows(view["certificate"]),

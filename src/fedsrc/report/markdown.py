@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from fedsrc.common.words import ADJACENCY, count, plain
+from fedsrc.protocol.certificate import Certificate
 from fedsrc.report.rows import (
     also_rows,
     any_other_words,
@@ -27,20 +28,20 @@ SPECIAL = re.compile(r"(?<![a-zA-Z0-9])-|-(?![a-zA-Z0-9])|[!-,./:-@\[-`{-~]")
 
 def card_markdown(view: View) -> str:
     """The whole card."""
-    body = view["certificate"]
-    unit = body["privacy"]["unit"]
+    certificate: Certificate = view["certificate"]
+    unit = certificate.privacy.unit
     late = ", EXPIRED" if view["check"]["expired"] else ""
     parts = [
         [f"# {view['sentence']}"],
-        [f"**{view['status']}{late}** (target risk {body['target_risk']:g}): {view['meaning']}."],
+        [f"**{view['status']}{late}** (target risk {certificate.target_risk:g}): {view['meaning']}."],
         *_notes(view),
         *_evidence(view, unit),
         *_thresholds(view),
         _sites(view, unit),
-        *([] if view["check"]["revoked"] else _also(body)),
-        ["## Assumptions", "", *(f"- *{each['how']}*: {each['what']}" for each in body["assumptions"])],
-        ["## What this does not say", "", *(f"- {line}" for line in body["does_not_say"])],
-        _registered(body),
+        *([] if view["check"]["revoked"] else _also(certificate)),
+        ["## Assumptions", "", *(f"- *{each.how}*: {each.what}" for each in certificate.assumptions)],
+        ["## What this does not say", "", *(f"- {line}" for line in certificate.does_not_say)],
+        _registered(certificate),
         _check(view),
     ]
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
@@ -60,13 +61,13 @@ def _notes(view: View) -> list[list[str]]:
     notes = [[f"**{name}:** {inert(value)}"] for name, value in revoked_words(view["check"]["revoked"])]
     if view["monitor"]:
         notes.append([f"**Monitor: {view['monitor']['state']}** {inert(view['monitor']['words'])}"])
-    if view["certificate"]["status"] != "OPEN":
+    if view["certificate"].status != "OPEN":
         notes.append(
             [f"{'Certificate' if view['check']['certificate'] else 'No certificate'}: {view['check']['words']}."]
         )
     if view["outlook"]:
         notes.append([f"Estimate: {view['outlook']['words']}."])
-    if view["certificate"]["status"] == "OPEN":
+    if view["certificate"].status == "OPEN":
         now = view["progress"]
         notes.append([f"Round {now['rounds']} of at most {now['most_rounds']} closed; {now['waiting']} requests wait."])
         notes.append([f"{left_words(view)}.".capitalize()])
@@ -107,12 +108,14 @@ def _thresholds(view: View) -> list[list[str]]:
 
 
 def _sites(view: View, unit: str) -> list[str]:
-    body, privacy, found = view["certificate"], view["certificate"]["privacy"], site_rows(view)
-    used = f"{count(body['records'], unit)} in {count(body['rounds'], 'round')}, {count(body['releases'], 'release')}."
-    loss = f"epsilon {privacy['epsilon']:g}, delta {privacy['delta']:g} (smaller is more private), by {view['noise']}"
-    against = f" It protects against one {unit} {ADJACENCY[privacy['adjacency']]}"
-    against += f"; {any_other_words(body)}." if any_other_words(body) else "."
-    if privacy["mechanism"] == "none":
+    certificate: Certificate = view["certificate"]
+    privacy, found = certificate.privacy, site_rows(view)
+    rounds, releases = count(certificate.rounds, "round"), count(certificate.releases, "release")
+    used = f"{count(certificate.records, unit)} in {rounds}, {releases}."
+    loss = f"epsilon {privacy.epsilon:g}, delta {privacy.delta:g} (smaller is more private), by {view['noise']}"
+    against = f" It protects against one {unit} {ADJACENCY[privacy.adjacency]}"
+    against += f"; {any_other_words(certificate)}." if any_other_words(certificate) else "."
+    if privacy.mechanism == "none":
         loss, against = "epsilon infinite: no privacy", ""
     names = ["site", "used", "share", "asked for", "left", "absent", "refused"]
     rows = [
@@ -123,40 +126,38 @@ def _sites(view: View, unit: str) -> list[str]:
     head = [
         f"## {unit.capitalize()}s and privacy per site",
         "",
-        f"{used} Every {unit} asked for has {loss}.{against} Thresholds: {privacy['thresholds']}.",
+        f"{used} Every {unit} asked for has {loss}.{against} Thresholds: {privacy.thresholds}.",
         "",
     ]
     return [*head, *_table(names, rows), *(["", found.left_out] if found.left_out else [])]
 
 
-def _also(body: View) -> list[list[str]]:
-    rows = [
-        [f"{r['target_risk']:g}", repr(r["threshold"]), percent_down(r["acceptance_lower"])] for r in also_rows(body)
-    ]
+def _also(certificate: Certificate) -> list[list[str]]:
+    rows = [[f"{r.target_risk:g}", repr(r.threshold), percent_down(r.acceptance_lower)] for r in also_rows(certificate)]
     if not rows:
         return []
     head = ["## What else would have been certified", "", "The risk bound holds for every target at once.", ""]
     return [[*head, *_table(["risk at most", "score at least", "acceptance at least"], rows)]]
 
 
-def _registered(body: View) -> list[str]:
-    claim = body["claim"]
+def _registered(certificate: Certificate) -> list[str]:
+    claim = certificate.claim
     return [
         "## What was registered", "",
-        f"- Score: {inert(claim['score'])}", f"- Loss: {inert(claim['loss'])}",
-        f"- Population: {inert(claim['population'])}",
-        f"- Method: {body['method']}, failure probability {body['failure_probability']:g}",
+        f"- Score: {inert(claim.score)}", f"- Loss: {inert(claim.loss)}",
+        f"- Population: {inert(claim.population)}",
+        f"- Method: {certificate.method}, failure probability {certificate.failure_probability:g}",
     ]  # fmt: skip
 
 
 def _check(view: View) -> list[str]:
-    body = view["certificate"]
+    certificate: Certificate = view["certificate"]
     return [
         "## Check it yourself", "",
-        f"- Last calibration {body['calibrated'] or 'none'}; expires {body['expires'] or 'never'}",
-        f"- Registration {body['registration']}",
-        *([f"- {renewal_words(body).capitalize()}"] if renewal_words(body) else []),
-        f"- Transcript {body['transcript']} ({count(body['transcript_lines'], 'line')})",
+        f"- Last calibration {certificate.calibrated or 'none'}; expires {certificate.expires_on or 'never'}",
+        f"- Registration {certificate.registration}",
+        *([f"- {renewal_words(certificate).capitalize()}"] if renewal_words(certificate) else []),
+        f"- Transcript {certificate.transcript} ({count(certificate.transcript_lines, 'line')})",
         *([f"- Signed by {view['check']['key']}"] if view["check"]["key"] else []),
         *([f"- fedsrc {view['fedsrc']}"] if view["fedsrc"] else []),
         "", "The command:", "", f"    {plain(view['verify'])}",

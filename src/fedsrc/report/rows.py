@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from fedsrc.common.words import count
+from fedsrc.protocol.certificate import Certificate, OtherTarget
 from fedsrc.protocol.mechanism import any_other
 from fedsrc.report.view import View
 
@@ -41,7 +42,7 @@ def stays_reached(view: View) -> bool:
 
     See docs/theory.md, (iv) Ladder.
     """
-    return bool(view["certificate"]["every_target"] and view["evidence"]["measure"] == "log-wealth")
+    return bool(view["certificate"].every_target and view["evidence"]["measure"] == "log-wealth")
 
 
 def first_reached(view: View) -> float:
@@ -73,7 +74,7 @@ def line_words(evidence: View) -> str:
 
 def left_words(view: View) -> str:
     """How many units the sites still have, as far as it is known before they are there."""
-    now, unit = view["progress"], view["certificate"]["privacy"]["unit"]
+    now, unit = view["progress"], view["certificate"].privacy.unit
     if not now["not_there"]:
         return f"{count(now['left'], unit)} left at the sites"
     registered = (
@@ -102,8 +103,12 @@ def wealth_words(log_wealth: float) -> str:
 
 def threshold_rows(view: View) -> Folded:
     """Thresholds: all, or those around the one whose evidence is shown."""
-    body, stands = view["certificate"], not view["check"]["revoked"]
-    rows = [{**row, "chosen": stands and row["threshold"] == body["threshold"]} for row in body["thresholds"]]
+    certificate: Certificate = view["certificate"]
+    stands = not view["check"]["revoked"]
+    rows = [
+        {**row.model_dump(), "chosen": stands and row.threshold == certificate.threshold}
+        for row in certificate.thresholds
+    ]
     if len(rows) > THRESHOLDS:
         place = next((i for i, row in enumerate(rows) if row["threshold"] == view["evidence"]["threshold"]), 0)
         start = min(max(0, place - THRESHOLDS // 2), len(rows) - THRESHOLDS)
@@ -119,9 +124,7 @@ def site_rows(view: View) -> Folded:
     ordered = sorted(rows, key=lambda row: not (row["absent"] or row["refused"] or row["announced"] is None))
     rest = ordered[SITES:]
     used = sum(row["records"] for row in rest)
-    return Folded(
-        ordered[:SITES], f"{left_out(len(rest), 'site')} with {used:,} {view['certificate']['privacy']['unit']}s"
-    )
+    return Folded(ordered[:SITES], f"{left_out(len(rest), 'site')} with {used:,} {view['certificate'].privacy.unit}s")
 
 
 def revoked_words(notice: Row | None) -> list[tuple[str, str]]:
@@ -132,55 +135,55 @@ def revoked_words(notice: Row | None) -> list[tuple[str, str]]:
     return [("Reason", notice["reason"]), *([("Superseded by certificate", instead)] if instead else [])]
 
 
-def renewal_words(body: View) -> str:
+def renewal_words(certificate: Certificate) -> str:
     """Which certificate this one renews; "" if none."""
-    return f"renews certificate {body['renews'][:16]}" if body["renews"] else ""
+    return f"renews certificate {certificate.renews[:16]}" if certificate.renews else ""
 
 
-def also_rows(body: View) -> list[Row]:
+def also_rows(certificate: Certificate) -> list[OtherTarget]:
     """Other targets that the same evidence shows: multiples of 0.05."""
-    shown = [row for row in body["also_certified"] if row["target_risk"] != body["target_risk"]]
-    picked = {round(row["target_risk"], 2): row for row in shown if round(row["target_risk"] * 100) % 5 == 0}
+    shown = [row for row in certificate.also_certified if row.target_risk != certificate.target_risk]
+    picked = {round(row.target_risk, 2): row for row in shown if round(row.target_risk * 100) % 5 == 0}
     return list(picked.values())[:TARGETS]
 
 
-def mixture_words(body: View) -> str:
+def mixture_words(certificate: Certificate) -> str:
     """Whose mixture of the sites the bounds speak of, and how far the records used are from it."""
-    eta = body["eta"]
-    if body["mixture"] == "as calibrated":
+    eta = certificate.eta
+    if certificate.mixture == "as calibrated":
         return f"mixture as calibrated{f', declared drift {eta:.4g} allowed for' if eta else ''}"
-    weights = "declared weights" if body["privacy"]["unit"] == "record" else "declared weights of sources"
+    weights = "declared weights" if certificate.privacy.unit == "record" else "declared weights of sources"
     if eta is None:
         return weights
     gap = f"off by {eta:.4g} (eta: shares used, declared drift), which the bounds allow for" if eta else "met exactly"
     return f"{weights}, {gap}"
 
 
-def progress_words(body: View) -> str:
+def progress_words(certificate: Certificate) -> str:
     """What the bounds by round speak of where the mixture changes; "" where they hold at every look."""
-    if body["every_target"]:
+    if certificate.every_target:
         return ""
-    target = f"{body['target_risk']:g}"
+    target = f"{certificate.target_risk:g}"
     return (
         f"Each round speaks of the sites as mixed up to it, and of the target {target} alone: declared weights"
         " (--weights) show every target, and keep what a round has shown."
     )
 
 
-def statistician_words(body: View) -> str:
+def statistician_words(certificate: Certificate) -> str:
     """How the release and its privacy are called in the theory; "" without privacy."""
-    p = body["privacy"]
-    if p["mechanism"] == "none":
+    p = certificate.privacy
+    if p.mechanism == "none":
         return ""
-    return f"zCDP rho {p['rho']:.4g}, {p['encoding']} release, {p['basis']} basis"
+    return f"zCDP rho {p.rho:.4g}, {p.encoding} release, {p.basis} basis"
 
 
-def any_other_words(body: View) -> str:
+def any_other_words(certificate: Certificate) -> str:
     """The replacement epsilon, where another one was registered; "" otherwise."""
-    p = body["privacy"]
-    if p["mechanism"] == "none" or p["adjacency"] == "replacement":
+    p = certificate.privacy
+    if p.mechanism == "none" or p.adjacency == "replacement":
         return ""
-    return any_other(p["replacement_epsilon"], p["unit"])
+    return any_other(p.replacement_epsilon, p.unit)
 
 
 def percent_down(share: float) -> str:

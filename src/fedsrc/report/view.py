@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedsrc.common.canonical import canonical_bytes, digest_bytes
-from fedsrc.common.durable import read_text
+from fedsrc.common.canonical import canonical_bytes
 from fedsrc.monitor.monitor import Word, brief
 from fedsrc.monitor.monitor import state as monitor_state
 from fedsrc.planning.forecast import Forecast, after_abstention
-from fedsrc.protocol.certificate import MAX_BYTES, check_certificate, parse_certificate
+from fedsrc.protocol.certificate import Certificate
+from fedsrc.protocol.damage import check_same
 from fedsrc.protocol.mechanism import noise_words
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
-from fedsrc.protocol.notices import Notices
 from fedsrc.protocol.registration import Betting, Registration
 from fedsrc.protocol.succession import ANYONE, Keys, keys_of
 from fedsrc.server.follow import Follower
 from fedsrc.server.issue import issue
+from fedsrc.server.verify import revocation_of
 
 FORMAT = 1
 LATEST = 5  # who was turned away
@@ -91,22 +91,22 @@ def build_view(
     now: datetime | None = None,
 ) -> View:
     """The view of a run as far as it was read."""
-    body = issue(run.registration, run.replay, run.chain)
-    check = _check(run, body, keys, revocations, now or datetime.now(UTC))
+    certificate = issue(run.registration, run.replay, run.chain)
+    check = _check(run, certificate, keys, revocations, now or datetime.now(UTC))
     return {
         "format": FORMAT,
         "fedsrc": version,
         "folder": str(run.folder),
-        "status": "REVOKED" if check["revoked"] else body["status"],
-        "sentence": _sentence(run, body, check),
-        "meaning": _meaning(run, body, check),
+        "status": "REVOKED" if check["revoked"] else certificate.status,
+        "sentence": _sentence(run, certificate, check),
+        "meaning": _meaning(run, certificate, check),
         "check": check,
-        "certificate": body,
+        "certificate": certificate,
         "noise": noise_words(run.registration),
-        "evidence": _evidence(run, body),
+        "evidence": _evidence(run, certificate),
         "progress": _progress(run),
-        "sites": _sites(run, body),
-        "outlook": None if outlook is None or body["status"] == "CERTIFIED" else _outlook(outlook, body),
+        "sites": _sites(run, certificate),
+        "outlook": None if outlook is None or certificate.status == "CERTIFIED" else _outlook(outlook, certificate),
         "monitor": None if monitor is None else monitor._asdict(),
         "verify": f"fedsrc verify {shlex.quote(str(run.folder))}",
     }
@@ -114,34 +114,40 @@ def build_view(
 
 def view_json(view: View) -> str:
     """The view as JSON; ASCII only, so that it is inert on a terminal."""
-    return json.dumps(json.loads(canonical_bytes(view)), indent=1)
+    return json.dumps(json.loads(canonical_bytes({**view, "certificate": view["certificate"].model_dump()})), indent=1)
 
 
-def _check(run: Follower, body: View, keys: Keys, revocations: Path | None, now: datetime) -> View:
+def _check(run: Follower, certificate: Certificate, keys: Keys, revocations: Path | None, now: datetime) -> View:
     """The certificate in the folder against what follows from the transcript; any difference is an error. And the
     notice that revokes it, if there is one."""
     path = run.folder / CERTIFICATE
     if not path.exists():
-        words = "there is no certificate yet" if body["status"] == "OPEN" else "the certificate is not yet written"
+        words = "there is no certificate yet" if certificate.status == "OPEN" else "the certificate is not yet written"
         return {"certificate": False, "key": None, "trusted": False, "expired": False, "revoked": None, "words": words}
-    text = read_text(path, MAX_BYTES)
-    check_certificate(text, body, run.registration.server_key, keys, where=str(path))
-    key = parse_certificate(text, str(path))["key"]
+    found = Certificate.read(path)
+    check_same(found, certificate, str(path), server_key=run.registration.server_key, keys=keys)
     words = "recomputed from registration and transcript, and its signature fits"
     known = bool(keys.trusted)
     words += "; the key is one you trust" if known else "; its key was not compared with one you trust"
-    late = bool(body["expires"]) and now > datetime.fromisoformat(body["expires"])
-    notice = Notices(path, revocations, keys).revoking(digest_bytes(text.encode()), key)
+    late = certificate.expires is not None and now > certificate.expires
+    notice = revocation_of(found, run.folder, keys, revocations)
     revoked = None if notice is None else notice.model_dump()
-    return {"certificate": True, "key": key, "trusted": known, "expired": late, "revoked": revoked, "words": words}
+    return {
+        "certificate": True,
+        "key": found.key,
+        "trusted": known,
+        "expired": late,
+        "revoked": revoked,
+        "words": words,
+    }
 
 
-def _sentence(run: Follower, body: View, check: View) -> str:
+def _sentence(run: Follower, certificate: Certificate, check: View) -> str:
     """The certificate's sentence; between the line and the end of the run, that; of a revoked one, that it is."""
     if check["revoked"]:
         return revoked_sentence(check["revoked"])
-    if body["status"] != "OPEN" or run.reached is None:
-        return str(body["statement"])
+    if certificate.status != "OPEN" or run.reached is None:
+        return certificate.statement
     next_comes = "the run is about to end"
     if run.beyond:
         stays = run.registration.fixed_mixture and isinstance(run.registration.certificate, Betting)
@@ -156,22 +162,22 @@ def revoked_sentence(notice: View) -> str:
     return f"This certificate was revoked on {notice['time']}. What it said no longer stands."
 
 
-def _meaning(run: Follower, body: View, check: View) -> str:
+def _meaning(run: Follower, certificate: Certificate, check: View) -> str:
     if check["revoked"]:
         return MEANING["REVOKED"]
     if check["expired"]:
-        return f"expired on {body['expires']}; the sentence no longer stands"
-    if body["status"] == "OPEN" and run.reached is not None:
+        return f"expired on {certificate.expires_on}; the sentence no longer stands"
+    if certificate.status == "OPEN" and run.reached is not None:
         return MEANING["BEYOND" if run.beyond else "REACHED"]
-    return MEANING[body["status"]]
+    return MEANING[certificate.status]
 
 
-def _evidence(run: Follower, body: View) -> View:
+def _evidence(run: Follower, certificate: Certificate) -> View:
     """Round by round, the evidence of one threshold against its line: the certified one, or the closest so far."""
     wealth = run.bounds is not None and run.bounds.log_wealth is not None
     shown = _shown(run)
     return {
-        "measure": "log-wealth" if wealth or body["method"] == "betting" else "contrast",
+        "measure": "log-wealth" if wealth or certificate.method == "betting" else "contrast",
         "threshold": None if shown is None else run.registration.thresholds.values[shown],
         "line": None if shown is None else round(float(run.lines[shown]), 9),
         "line_from": None if shown is None else _line_from(run.registration, shown),
@@ -243,20 +249,20 @@ def _changed(path: Path) -> str | None:
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _sites(run: Follower, body: View) -> list[View]:
+def _sites(run: Follower, certificate: Certificate) -> list[View]:
     open_slots = {request.site: request.slots for request in run.replay.asked.values()}
     states = run.sites.now(run.replay)
     rows = []
-    for said, state in zip(body["sites"], states, strict=True):
+    for said, state in zip(certificate.sites, states, strict=True):
         asked = (state.announced or 0) - state.left + open_slots.get(state.name, 0)
         capacity = run.registration.site(state.name).capacity
-        rows.append({**said, **asdict(state), "asked": asked, "registered": capacity})
+        rows.append({**said.model_dump(), **asdict(state), "asked": asked, "registered": capacity})
     return rows
 
 
-def _outlook(forecast: Forecast, body: View) -> View:
+def _outlook(forecast: Forecast, certificate: Certificate) -> View:
     """How much is still missing, in numbers and words. An estimate."""
-    used, unit = body["records"], body["privacy"]["unit"]
+    used, unit = certificate.records, certificate.privacy.unit
     missing = None if forecast.records is None else max(0, forecast.records - used)
     return {**asdict(forecast), "used": used, "missing": missing, "words": _outlook_words(forecast, missing, unit)}
 

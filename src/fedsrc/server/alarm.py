@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from fedsrc.maths import detector
 from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.protocol.certificate import Alarm, WatchedRound
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Release
 from fedsrc.protocol.registration import Monitor, Registration
@@ -28,28 +29,6 @@ DOES_NOT_SAY = (
     "Risk estimates are noised and bound nothing; only the alarm has a guarantee.",
     "It speaks of the declared loss, as labelled, of units drawn without regard to their labels.",
 )
-
-
-@dataclass(frozen=True)
-class WatchedRound:
-    """One round as the card shows it: units so far, evidence of a risk above the line, and what the round looks like.
-
-    The estimate is of the round alone, from noised masses: no claim.
-    """
-
-    round: int
-    records: int
-    log_evidence: float
-    risk_estimate: float | None
-
-
-@dataclass(frozen=True)
-class Alarm:
-    """When the evidence reached its line, and in which round the change seems to have begun (an estimate)."""
-
-    round: int
-    records: int
-    likely_since: int
 
 
 @dataclass(frozen=True)
@@ -152,15 +131,16 @@ class Watch:
         self.bad.append(_mixture(seen))
         margin = 1e-9 + 1e-14 * self.records  # for floating point
         level = float(down(evidence(self.registration, self.log_M, number) - margin))
-        self.rounds.append(WatchedRound(round, self.records, level, _risk(self.bad[-1:])))
+        seen_risk = _risk(self.bad[-1:])
+        row = WatchedRound(round=round, records=self.records, log_evidence=level, risk_estimate=seen_risk)
+        self.rounds.append(row)
         if level >= self.line:
             since = self.rounds[detector.likely_start(np.stack(self.factors), bets_of(self.method).p)].round
-            self.alarm = Alarm(round, self.records, since)
+            self.alarm = Alarm(round=round, records=self.records, likely_since=since)
 
     def report(self) -> dict[str, Any]:
         """What a signed account of the monitor says."""
         return {
-            "kind": "monitor",
             "status": self.status,
             "statement": self.statement(),
             "certificate": self.method.certificate,
@@ -171,9 +151,9 @@ class Watch:
             "log_line": round(self.line, 9),
             "log_evidence": self.rounds[-1].log_evidence if self.rounds else None,
             "recent_risk_estimate": _risk(self.bad[-RECENT:]),
-            "evidence": [asdict(each) for each in self.rounds],
-            "alarm": None if self.alarm is None else asdict(self.alarm),
-            "does_not_say": list(DOES_NOT_SAY),
+            "evidence": tuple(self.rounds),
+            "alarm": self.alarm,
+            "does_not_say": DOES_NOT_SAY,
         }
 
     def statement(self) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedsrc.common.durable import read_text, write_whole
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
-from fedsrc.protocol.certificate import MAX_BYTES, Body, as_signed, certificate_text, parse_certificate
+from fedsrc.protocol.certificate import Signed, read_signed
 from fedsrc.protocol.damage import AGAIN
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
@@ -16,11 +15,6 @@ from fedsrc.protocol.transcript import Chain, Entry, Opened, read_entries, read_
 from fedsrc.server.state import Replay
 
 LOG = "live.log"  # in a run folder: what happened, in words; the transcript is what counts
-
-
-def write_certificate(folder: Path, body: Body) -> None:
-    """Put the certificate into a run folder, in one step."""
-    write_whole(folder / CERTIFICATE, certificate_text(body).encode())
 
 
 def read_run(folder: Path) -> tuple[Registration, list[Entry], Chain]:
@@ -82,7 +76,7 @@ def _check_opened(entry: Entry, registration: Registration, folder: Path) -> Non
     """Refuse a registration that is not the one which the transcript was opened under."""
     if isinstance(entry, Opened) and entry.registration != registration.digest:
         found = _signed_certificate(folder)
-        if found is not None and found.get("registration") == registration.digest:
+        if found is not None and found.registration == registration.digest:
             what = f"is the transcript of another run, of registration {entry.registration}"
             raise FedsrcError(what, where=str(folder / TRANSCRIPT), hint=AGAIN)
         raise FedsrcError(
@@ -96,18 +90,18 @@ def _check_opened(entry: Entry, registration: Registration, folder: Path) -> Non
 def _check_head(chain: Chain, folder: Path, error: FedsrcError) -> None:
     """Refuse a transcript that is not the one which the folder's certificate was signed over."""
     found = _signed_certificate(folder)
-    if found is not None and found.get("transcript") != chain.head:
+    if found is not None and found.transcript != chain.head:
         what = f"the transcript was changed after it was signed ({error.what})"
         raise FedsrcError(what, where=str(folder / TRANSCRIPT), hint=AGAIN) from error
 
 
-def _signed_certificate(folder: Path) -> Body | None:
+def _signed_certificate(folder: Path) -> Signed | None:
     """The folder's certificate, if there is one and its signature fits."""
     path = folder / CERTIFICATE
     if not path.exists():
         return None
-    found = parse_certificate(read_text(path, MAX_BYTES), str(path))
-    return found if as_signed(found) else None
+    found = read_signed(path)
+    return found if found.as_signed() else None
 
 
 def runs_below(folder: Path) -> list[Path]:

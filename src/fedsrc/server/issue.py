@@ -1,19 +1,22 @@
-"""The certificate: the decision, its statement, what it rests on, digests and a signature.
-
-Versioned JSON. Everything in it except the signature is a pure function of registration and transcript, so `verify`
-recomputes it whole.
-"""
+"""Issue a certificate, or the account of a monitor: a pure function of registration and transcript, to be signed."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 
 from fedsrc.common.clock import TIME
-from fedsrc.protocol.certificate import Body
-from fedsrc.protocol.formats import FORMAT
+from fedsrc.protocol.certificate import (
+    Assumption,
+    Certificate,
+    MonitorAccount,
+    OtherTarget,
+    PrivacyLoss,
+    SiteShare,
+    ThresholdBounds,
+)
 from fedsrc.protocol.mechanism import registered_mechanism, replacement_epsilon, thresholds_words
 from fedsrc.protocol.registration import Betting, Monitor, Registration
 from fedsrc.protocol.transcript import Chain
@@ -21,42 +24,46 @@ from fedsrc.server.bounds import Bounds, report, sample
 from fedsrc.server.state import Replay
 
 
-def issue(registration: Registration, replay: Replay, chain: Chain) -> Body:
-    """The certificate's body for a replayed transcript. A run that has not ended is OPEN.
+def conclude(registration: Registration, replay: Replay, chain: Chain) -> Certificate | MonitorAccount:
+    """What a replayed transcript comes to: the certificate, or of a monitor its account."""
+    done = issue if replay.watch is None else account
+    return done(registration, replay, chain)
 
-    A monitor's body is an account of it and certifies nothing.
-    """
-    if replay.watch is not None:
-        return {**_account(registration, replay, chain), **replay.watch.report(), "expires": ""}
+
+def issue(registration: Registration, replay: Replay, chain: Chain) -> Certificate:
+    """The certificate of a replayed transcript, unsigned. A run that has not ended is OPEN."""
     bounds = None
     if replay.look is not None:
         bounds = report(registration, sample(registration, replay.tally), replay.look)
-    choice = replay.choice
-    return {
-        "status": replay.status,
-        "statement": statement(registration, replay, bounds),
-        "target_risk": registration.claim.target_risk,
-        "failure_probability": registration.claim.failure_probability,
-        "tries": replay.tries,
-        "failure_probability_of_all_tries": _together(registration, replay),
-        "claim": registration.claim.model_dump(),
-        **_selected(registration, bounds, choice if replay.ended else None),
-        **_account(registration, replay, chain),
-        "eta": None if bounds is None else _number(bounds.eta),
-        "thresholds": [] if bounds is None else _table(registration, bounds),
-        "every_target": registration.fixed_mixture,
-        "also_certified": _also(registration, bounds) if bounds is not None and registration.fixed_mixture else [],
-        "evidence": [asdict(each) for each in replay.trace],
-        "does_not_say": limits(registration),
-        "renews": registration.renews,
-        "expires": _expiry(min(replay.times, default=""), registration.claim.validity_days),
-    }
+    return Certificate(
+        statement=statement(registration, replay, bounds),
+        target_risk=registration.claim.target_risk,
+        failure_probability=registration.claim.failure_probability,
+        tries=replay.tries,
+        failure_probability_of_all_tries=_together(registration, replay),
+        claim=registration.claim,
+        **_decision(registration, replay, bounds),
+        **_shared(registration, replay, chain),
+        eta=None if bounds is None else _number(bounds.eta),
+        thresholds=() if bounds is None else _table(registration, bounds),
+        every_target=registration.fixed_mixture,
+        also_certified=_also(registration, bounds) if bounds is not None and registration.fixed_mixture else (),
+        evidence=tuple(replay.trace),
+        does_not_say=limits(registration),
+        renews=registration.renews,
+        expires=_expiry(min(replay.times, default=""), registration.claim.validity_days),
+    )
 
 
-def _account(registration: Registration, replay: Replay, chain: Chain) -> Body:
+def account(registration: Registration, replay: Replay, chain: Chain) -> MonitorAccount:
+    """The account of a monitor, unsigned."""
+    assert replay.watch is not None  # whoever watches has such a registration
+    return MonitorAccount(**_shared(registration, replay, chain), **replay.watch.report(), expires=None)
+
+
+def _shared(registration: Registration, replay: Replay, chain: Chain) -> dict[str, Any]:
     """What a certificate and the account of a monitor both say."""
     return {
-        "format": FORMAT,
         "method": registration.certificate.method,
         "records": replay.tally.arrived,
         "rounds": replay.rounds,
@@ -128,10 +135,13 @@ def _weighs_sources(registration: Registration) -> bool:
     return len(registration.sites) > 1 and privacy.unit == "source" and not privacy.sources_alike
 
 
-def _selected(registration: Registration, bounds: Bounds | None, choice: int | None) -> Body:
+def _decision(registration: Registration, replay: Replay, bounds: Bounds | None) -> dict[str, Any]:
+    choice = replay.choice if replay.ended else None
     if bounds is None or choice is None:
-        return {"threshold": None, "contrast_upper": None, "acceptance_lower": None, "risk_upper": None}
+        none = dict.fromkeys(("threshold", "contrast_upper", "acceptance_lower", "risk_upper"))
+        return {"status": replay.status, **none}
     return {
+        "status": replay.status,
         "threshold": registration.thresholds.values[choice],
         "contrast_upper": _number(bounds.contrast_upper[choice]),
         "acceptance_lower": _number(bounds.acceptance_lower[choice]),
@@ -139,69 +149,66 @@ def _selected(registration: Registration, bounds: Bounds | None, choice: int | N
     }
 
 
-def _table(registration: Registration, bounds: Bounds) -> list[Body]:
-    rows = []
-    for j, value in enumerate(registration.thresholds.values):
-        row = {
-            "threshold": value,
-            "contrast_upper": _number(bounds.contrast_upper[j]),
-            "acceptance_lower": _number(bounds.acceptance_lower[j]),
-            "risk_upper": _number(bounds.risk_upper[j]),
-            "sampling_width": _number(bounds.sampling_width[j]),
-            "privacy_width": _number(bounds.privacy_width[j]),
-            "certified": bool(bounds.certified[j]),
-        }
-        if bounds.log_wealth is not None:
-            row["log_wealth"] = _number(bounds.log_wealth[j])
-        rows.append(row)
-    return rows
+def _table(registration: Registration, bounds: Bounds) -> tuple[ThresholdBounds, ...]:
+    return tuple(
+        ThresholdBounds(
+            threshold=value,
+            contrast_upper=_number(bounds.contrast_upper[j]),
+            acceptance_lower=_number(bounds.acceptance_lower[j]),
+            risk_upper=_number(bounds.risk_upper[j]),
+            sampling_width=_number(bounds.sampling_width[j]),
+            privacy_width=_number(bounds.privacy_width[j]),
+            certified=bool(bounds.certified[j]),
+            log_wealth=None if bounds.log_wealth is None else _number(bounds.log_wealth[j]),
+        )
+        for j, value in enumerate(registration.thresholds.values)
+    )
 
 
-def _also(registration: Registration, bounds: Bounds) -> list[Body]:
+def _also(registration: Registration, bounds: Bounds) -> tuple[OtherTarget, ...]:
     """For every rung of the ladder, the threshold that would be certified: the risk bound holds for all at once."""
     if not isinstance(registration.certificate, Betting):
-        return []
+        return ()
     rows = []
     for rung in registration.certificate.ladder:
         able = (bounds.risk_upper <= rung) & (bounds.acceptance_lower >= registration.claim.min_acceptance)
         if able.any():
             j = int(np.argmax(np.where(able, bounds.acceptance_lower, -1.0)))
             value, accepted = registration.thresholds.values[j], _number(bounds.acceptance_lower[j])
-            rows.append({"target_risk": rung, "threshold": value, "acceptance_lower": accepted})
-    return rows
+            rows.append(OtherTarget(target_risk=rung, threshold=value, acceptance_lower=accepted))
+    return tuple(rows)
 
 
-def _sites(registration: Registration, replay: Replay) -> list[Body]:
-    return [
-        {
-            "name": site.name,
-            "records": replay.tally.slots[i],
-            "charged": replay.tally.missing[i],
-            "share": _number((replay.tally.slots[i] + replay.tally.missing[i]) / max(1, replay.tally.total)),
-            "weight": site.weight,
-            "drift": site.drift,
-        }
+def _sites(registration: Registration, replay: Replay) -> tuple[SiteShare, ...]:
+    return tuple(
+        SiteShare(
+            name=site.name,
+            records=replay.tally.slots[i],
+            charged=replay.tally.missing[i],
+            share=_number((replay.tally.slots[i] + replay.tally.missing[i]) / max(1, replay.tally.total)),
+            weight=site.weight,
+            drift=site.drift,
+        )
         for i, site in enumerate(registration.sites)
-    ]
+    )
 
 
-def _privacy(registration: Registration) -> Body:
+def _privacy(registration: Registration) -> PrivacyLoss:
     settings, rule = registration.privacy, registered_mechanism(registration)
-    return {
-        "unit": settings.unit,
-        "adjacency": settings.adjacency,
-        "mechanism": "discrete Gaussian" if settings.private else "none",
-        "encoding": registration.encoding.kind,
-        "basis": registration.encoding.basis,
-        "epsilon": settings.epsilon,
-        "replacement_epsilon": replacement_epsilon(registration),
-        "delta": settings.delta if settings.private else 0.0,
-        "conversion": settings.conversion,
-        "rho": rule.rho,
-        "scale": rule.scale,
-        "releases_per_unit": 1,
-        "thresholds": thresholds_words(registration),
-    }
+    return PrivacyLoss(
+        unit=settings.unit,
+        adjacency=settings.adjacency,
+        mechanism="discrete Gaussian" if settings.private else "none",
+        encoding=registration.encoding.kind,
+        basis=registration.encoding.basis,
+        epsilon=settings.epsilon,
+        replacement_epsilon=replacement_epsilon(registration),
+        delta=settings.delta if settings.private else 0.0,
+        conversion=settings.conversion,
+        rho=rule.rho,
+        scale=rule.scale,
+        thresholds=thresholds_words(registration),
+    )
 
 
 DOES_NOT_SAY = (
@@ -211,7 +218,7 @@ DOES_NOT_SAY = (
 )
 
 
-def limits(registration: Registration) -> list[str]:
+def limits(registration: Registration) -> tuple[str, ...]:
     """What a certificate does not say."""
     first, *others = DOES_NOT_SAY
     privacy, uneven = registration.privacy, []
@@ -227,10 +234,10 @@ def limits(registration: Registration) -> list[str]:
             "The sites' shares are shares of sources, not of answers: where sites differ in answers per source, a"
             " mixture by answers is another one, and can have a higher risk."
         )
-    return [first, *uneven, *others]
+    return (first, *uneven, *others)
 
 
-def _assumptions(registration: Registration, replay: Replay) -> list[Body]:
+def _assumptions(registration: Registration, replay: Replay) -> tuple[Assumption, ...]:
     unit, watched = registration.privacy.unit, isinstance(registration.certificate, Monitor)
     of_what = " of sources" if unit == "source" else ""
     mixture = f"deployment mixes the sites by the declared weights{', as shares of sources' if of_what else ''}"
@@ -241,80 +248,77 @@ def _assumptions(registration: Registration, replay: Replay) -> list[Body]:
     if isinstance(registration.certificate, Monitor) and registration.certificate.sample == "accepted":
         traffic = "accepted answers"
     drift = "without drift at any site" if not any(s.drift for s in registration.sites) else "within declared drift"
+    step = "monitoring" if watched else "calibration"
     order = "in a recorded shuffle" if replay.orders <= {"shuffled"} else "in the table's own order"
-    return [
-        {"what": "every request followed the registered rule", "how": "checked"},
-        {"what": "requests were written down before their answers came", "how": "declared"},
+    return (
+        Assumption(what="every request followed the registered rule", how="checked"),
+        Assumption(what="requests were written down before their answers came", how="declared"),
         _origin_note(registration),
-        {"what": f"every {unit} was released once", "how": "declared"},
+        Assumption(what=f"every {unit} was released once", how="declared"),
         *_tries_note(registration, replay),
-        {"what": f"{unit}s at a site are independent draws of its {traffic}, used {order}", "how": "not checkable"},
+        Assumption(what=f"{unit}s at a site are independent draws of its {traffic}, used {order}", how="not checkable"),
         *_sharing_note(registration),
-        {"what": f"{mixture}, {drift}", "how": "declared"},
+        Assumption(what=f"{mixture}, {drift}", how="declared"),
         _dropout_note(registration, replay),
-        {
-            "what": f"score, loss and thresholds were fixed before {'monitoring' if watched else 'calibration'}",
-            "how": "declared",
-        },
+        Assumption(what=f"score, loss and thresholds were fixed before {step}", how="declared"),
         *_development_note(registration),
         *_grid_note(registration),
-    ]
+    )
 
 
-def _dropout_note(registration: Registration, replay: Replay) -> Body:
+def _dropout_note(registration: Registration, replay: Replay) -> Assumption:
     """What is known of releases, and sites, that are not there. That a site never came is the server's word."""
     if registration.schedule.dropout == "adversarial":
-        return {"what": "a release that did not arrive is charged as if withheld on purpose", "how": "checked"}
+        return Assumption(what="a release that did not arrive is charged as if withheld on purpose", how="checked")
     if replay.never_came:
         what = "whether a site comes, and whether a release arrives, does not depend on what it holds"
-        return {"what": what, "how": "declared"}
+        return Assumption(what=what, how="declared")
     if replay.absent or replay.refused:
-        return {"what": "whether a release arrives does not depend on its content", "how": "declared"}
-    return {"what": "every requested release arrived", "how": "checked"}
+        return Assumption(what="whether a release arrives does not depend on its content", how="declared")
+    return Assumption(what="every requested release arrived", how="checked")
 
 
-def _tries_note(registration: Registration, replay: Replay) -> list[Body]:
+def _tries_note(registration: Registration, replay: Replay) -> list[Assumption]:
     """How many registrations have had units of the same records: the failure probabilities of certificates add up."""
     if replay.tries == 1 or isinstance(registration.certificate, Monitor):
         return []
     what = f"this is registration {replay.tries} on the same records: failure probabilities of all tries add up"
-    return [{"what": what, "how": "declared"}]
+    return [Assumption(what=what, how="declared")]
 
 
-def _sharing_note(registration: Registration) -> list[Body]:
+def _sharing_note(registration: Registration) -> list[Assumption]:
     if not registration.privacy.independent:
         return []
-    return [{"what": "records that share a source are independent", "how": "declared"}]
+    return [Assumption(what="records that share a source are independent", how="declared")]
 
 
-def _origin_note(registration: Registration) -> Body:
+def _origin_note(registration: Registration) -> Assumption:
     if all(site.key is not None for site in registration.sites):
-        return {"what": "every release is signed by its site's registered key", "how": "checked"}
-    return {"what": "releases are the sites' own (not every site has a registered key)", "how": "declared"}
+        return Assumption(what="every release is signed by its site's registered key", how="checked")
+    return Assumption(what="releases are the sites' own (not every site has a registered key)", how="declared")
 
 
-def _development_note(registration: Registration) -> list[Body]:
+def _development_note(registration: Registration) -> list[Assumption]:
     origin = registration.thresholds.origin
     if origin == "noised":
-        return [{"what": "thresholds follow from the registered release of development units", "how": "checked"}]
+        return [Assumption(what="thresholds follow from the registered release of development units", how="checked")]
     if origin == "public":
-        return [{"what": "development records, whose exact quantiles are published, are public", "how": "declared"}]
+        return [Assumption(what="development records, whose exact quantiles are published, are public", how="declared")]
     return []
 
 
-def _grid_note(registration: Registration) -> list[Body]:
+def _grid_note(registration: Registration) -> list[Assumption]:
     grid = registration.privacy.loss_grid
     if grid == 1:
-        return [{"what": "losses are 0 or 1; any fraction between counts as 1", "how": "checked"}]
-    return [{"what": f"losses count in steps of 1/{grid}, rounded up", "how": "checked"}]
+        return [Assumption(what="losses are 0 or 1; any fraction between counts as 1", how="checked")]
+    return [Assumption(what=f"losses count in steps of 1/{grid}, rounded up", how="checked")]
 
 
-def _expiry(calibrated: str, days: int) -> str:
+def _expiry(calibrated: str, days: int) -> datetime | None:
     """Counted from the earliest release, so that one clock that is fast extends nothing."""
     if not calibrated:
-        return ""
-    moment = datetime.strptime(calibrated, TIME).replace(tzinfo=UTC)
-    return (moment + timedelta(days=days)).isoformat()
+        return None
+    return datetime.strptime(calibrated, TIME).replace(tzinfo=UTC) + timedelta(days=days)
 
 
 def _number(value: float) -> float:

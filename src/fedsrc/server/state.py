@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from fedsrc.errors import FedsrcError
+from fedsrc.protocol.certificate import RoundBound
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import START, Release, Request
 from fedsrc.protocol.registration import Monitor, Registration
@@ -22,18 +22,6 @@ from fedsrc.server.tally import Tally, add_all, empty, implausible, lose
 
 Status = Literal["CERTIFIED", "OPEN", "ABSTAIN", "STILL SUPPORTED", "ALARM"]
 Reason = Literal["certified", "rounds used", "units used", "alarm"]
-
-
-@dataclass(frozen=True)
-class RoundTrace:
-    """One round as the card shows it: records so far and the smallest risk bound with enough acceptance.
-
-    Where the mixture may change between rounds, only the registered target can be it: no other is proved.
-    """
-
-    round: int
-    records: int
-    risk_upper: float
 
 
 class SiteChain:
@@ -93,7 +81,7 @@ class Replay:
         self.absent = 0
         self.look: Look | None = None
         self.watch = Watch(registration) if isinstance(registration.certificate, Monitor) else None
-        self.trace: list[RoundTrace] = []
+        self.trace: list[RoundBound] = []
         self.times: list[str] = []  # when the folded releases were made, by their sites' clocks
         self.ended: str | None = None
         self.opened = False
@@ -292,7 +280,7 @@ class Replay:
         now = now if self.registration.fixed_mixture else for_target_only(self.registration, now)
         enough = now.acceptance_lower >= self.registration.claim.min_acceptance
         best = now.risk_upper[enough].min(initial=1.0)
-        self.trace.append(RoundTrace(self.rounds, self.tally.arrived, float(best)))
+        self.trace.append(RoundBound(round=self.rounds, records=self.tally.arrived, risk_upper=float(best)))
         self.look = now
 
     def _end(self, entry: Ended) -> None:

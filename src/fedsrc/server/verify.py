@@ -7,24 +7,30 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from fedsrc.common.canonical import digest_bytes
-from fedsrc.common.durable import read_text
 from fedsrc.errors import FedsrcError
-from fedsrc.protocol.certificate import MAX_BYTES, Body, check_certificate, parse_certificate
+from fedsrc.protocol.certificate import Certificate, MonitorAccount, Signed
+from fedsrc.protocol.damage import check_same
 from fedsrc.protocol.names import CERTIFICATE
 from fedsrc.protocol.notices import Notices, Revocation
 from fedsrc.protocol.succession import ANYONE, Keys, keys_of
 from fedsrc.server.folder import missing_file, replay_run
-from fedsrc.server.issue import issue
+from fedsrc.server.issue import conclude
 
 
 class Verified(NamedTuple):
-    """What `verify` found: the certificate's body, whether its key is one the caller trusts, and whether it is past."""
+    """What `verify` found: what was signed, whether its key is one the caller trusts, and whether it is past."""
 
-    body: Body
+    signed: Certificate | MonitorAccount
     trusted: bool
     expired: bool
     revoked: Revocation | None = None
+
+    @property
+    def certificate(self) -> Certificate:
+        """The certificate; the account of a monitor is none."""
+        if not isinstance(self.signed, Certificate):
+            raise FedsrcError("the folder holds the account of a monitor, which is no certificate")
+        return self.signed
 
 
 def verify(
@@ -41,29 +47,26 @@ def verify(
     by one that `successions` lead to. A notice that revokes it is looked for beside it and in `revocations`.
     """
     keys = keys_of(trusted, successions)
-    expected = recompute(folder, keys)
-    expires = datetime.fromisoformat(expected["expires"]) if expected["expires"] else None
-    late = expires is not None and (now or datetime.now(UTC)) > expires
-    return Verified(expected, bool(trusted), late, revocation_of(folder, keys, revocations))
+    found = recompute(folder, keys)
+    late = found.expires is not None and (now or datetime.now(UTC)) > found.expires
+    return Verified(found, bool(trusted), late, revocation_of(found, folder, keys, revocations))
 
 
-def recompute(folder: Path, keys: Keys = ANYONE) -> Body:
-    """What follows from a run's registration and transcript; its certificate must say that, signed by the right key."""
+def recompute(folder: Path, keys: Keys = ANYONE) -> Certificate | MonitorAccount:
+    """A run's certificate, which must say what follows from registration and transcript, signed by the right key."""
     registration, replay, chain = replay_run(folder)
-    expected = issue(registration, replay, chain)
+    expected = conclude(registration, replay, chain)
     where = folder / CERTIFICATE
     if replay.ended is None and not where.exists():
         raise FedsrcError("the run is still open: it has no certificate yet", where=str(folder))
     if not where.exists():
         raise missing_file(where)
-    check_certificate(read_text(where, MAX_BYTES), expected, registration.server_key, keys, where=str(where))
-    return expected
+    found = type(expected).read(where)
+    check_same(found, expected, str(where), server_key=registration.server_key, keys=keys)
+    return found
 
 
-def revocation_of(folder: Path, keys: Keys = ANYONE, elsewhere: Path | None = None) -> Revocation | None:
+def revocation_of(found: Signed, folder: Path, keys: Keys = ANYONE, elsewhere: Path | None = None) -> Revocation | None:
     """The notice that revokes a run's certificate, or None. Whatever is no such notice, where one should be, is an
     error."""
-    path = folder / CERTIFICATE
-    text = read_text(path, MAX_BYTES)
-    key = str(parse_certificate(text, str(path)).get("key"))
-    return Notices(path, elsewhere, keys).revoking(digest_bytes(text.encode()), key)
+    return Notices(folder / CERTIFICATE, elsewhere, keys).revoking(found.digest, found.key or "")

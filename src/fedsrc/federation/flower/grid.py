@@ -135,11 +135,11 @@ def serve(grid: Any) -> None:
     registration, key = Registration.read(settings.folder / REGISTRATION), load(settings.key)
     with open_log(settings.folder / LOG) as tell:
         try:
-            body = play(
+            certificate = play(
                 registration, settings.folder, key, FlowerPost(grid),
                 patience=settings.patience, node_keys=settings.node_keys, tell=tell,
             )  # fmt: skip
         except Exception as error:
             tell(str(error) if isinstance(error, FedsrcError) else f"a fault in fedsrc: {error!r}")
             raise
-        tell(f"the run has ended: {body['status']}")
+        tell(f"the run has ended: {certificate.status}")

@@ -14,11 +14,11 @@ from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.live.carrier import LiveCarrier
 from fedsrc.federation.live.transport import Clock, Patience, Post, RealClock, Tell
-from fedsrc.protocol.certificate import Body, signed
-from fedsrc.protocol.names import REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.certificate import Certificate
+from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Monitor, Registration
 from fedsrc.protocol.transcript import Absent, Announced, Closed, Transcript
-from fedsrc.server.folder import check_folder, check_server_key, write_certificate
+from fedsrc.server.folder import check_folder, check_server_key
 from fedsrc.server.issue import issue
 from fedsrc.server.loop import absence_words, begin, record, run, whose
 from fedsrc.server.state import Replay
@@ -37,7 +37,7 @@ def play(
     node_keys: Mapping[str, str] | None = None,
     clock: Clock | None = None,
     tell: Tell = lambda _: None,
-) -> Body:
+) -> Certificate:
     """A live run to its certificate, or on from where its transcript stands."""
     check_live(registration, folder, key)
     clock, patience = clock or RealClock(), patience or Patience()
@@ -51,12 +51,12 @@ def play(
         if replay.ended is None:
             _meet(replay, transcript, carrier, patience, tell)
             run(replay, transcript, carrier, watch=_Watch(transcript, carrier, tell))
-        body = signed(issue(registration, replay, transcript.chain), key)
-    write_certificate(folder, body)
-    return body
+        certificate = issue(registration, replay, transcript.chain).signed(key)
+    certificate.save(folder / CERTIFICATE)
+    return certificate
 
 
-def finished(registration: Registration, folder: Path, key: Key) -> Body | None:
+def finished(registration: Registration, folder: Path, key: Key) -> Certificate | None:
     """The certificate of a transcript that has ended, written anew should it be missing; None while it is open."""
     if not (folder / TRANSCRIPT).exists():
         return None
@@ -64,9 +64,9 @@ def finished(registration: Registration, folder: Path, key: Key) -> Body | None:
         replay = Replay(registration, transcript.entries)
         if replay.ended is None:
             return None
-        body = signed(issue(registration, replay, transcript.chain), key)
-    write_certificate(folder, body)
-    return body
+        certificate = issue(registration, replay, transcript.chain).signed(key)
+    certificate.save(folder / CERTIFICATE)
+    return certificate
 
 
 def check_live(registration: Registration, folder: Path, key: Key) -> None:
