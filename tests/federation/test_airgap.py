@@ -18,6 +18,7 @@ from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.airgap import answer_file, collect, start
 from fedsrc.federation.local import LocalCarrier, certify_table
+from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.messages import Release, SignedRequest, read_request
 from fedsrc.protocol.names import CERTIFICATE
 from fedsrc.protocol.registration import Registration
@@ -90,7 +91,7 @@ def test_five_sites_by_files_give_the_local_certificate(world: World) -> None:
     assert done.certificate.rounds == rounds
     assert verify(world.run, trusted=(public_hex(SERVER),)).certificate.records == 300 * rounds
     local = local_run(world)
-    assert local == json.loads((world.run / CERTIFICATE).read_text())
+    assert local == Certificate.read(world.run / CERTIFICATE)
     assert (world.folder / "local" / "transcript.jsonl").read_bytes() == (world.run / "transcript.jsonl").read_bytes()
 
 

@@ -27,7 +27,7 @@ import pytest
 
 from fedsrc.common.canonical import digest_bytes
 from fedsrc.common.signing import Key, load, public_hex
-from fedsrc.errors import FedsrcError
+from fedsrc.errors import DamagedError, FedsrcError
 from fedsrc.federation.flower import app
 from fedsrc.federation.flower.app.fedsrc_relay import wire
 from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, RELEASE, Frame, WireError
@@ -35,18 +35,17 @@ from fedsrc.federation.flower.grid import FlowerPost, Settings, _reply, serve
 from fedsrc.federation.flower.node_keys import name_of_private, name_of_public
 from fedsrc.federation.flower.processes import Child, Tls, check_encrypted, descendants, environment, left_behind
 from fedsrc.federation.flower.trial_keys import make_trial
-from fedsrc.federation.live import guard as guard_words
 from fedsrc.federation.live.carrier import LiveCarrier
-from fedsrc.federation.live.guard import Guard
+from fedsrc.federation.live.guard import Guard, Refusal
 from fedsrc.federation.live.log import one_line
-from fedsrc.federation.live.play import check_live, finished
+from fedsrc.federation.live.play import check_live, finished, open_transcript
 from fedsrc.federation.live.site_socket import Door
 from fedsrc.federation.live.transport import Letter, Patience, Reply
 from fedsrc.protocol.handshake import Challenge, Hello, parse_hello
 from fedsrc.protocol.messages import Release, Request, SignedRequest, parse_release
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
-from fedsrc.protocol.transcript import Absent, Announced, Arrived, Opened, read_transcript
+from fedsrc.protocol.transcript import Absent, Announced, Arrived, Opened, Transcript, read_transcript
 from fedsrc.server.state import Replay
 from fedsrc.server.verify import verify
 from tests.federation.test_crash import spends
@@ -231,31 +230,31 @@ def test_a_site_says_who_it_is_and_releases_once(tmp_path: Path) -> None:
 
 
 BAD_QUESTIONS: dict[str, tuple[Callable[[], Frame], str]] = {
-    "not a request": (lambda: Frame(RELEASE, b"{}"), guard_words.UNREADABLE),
-    "deeply nested": (lambda: Frame(RELEASE, b"[" * 60_000), guard_words.UNREADABLE),
-    "not canonical": (lambda: Frame(RELEASE, order() + b" "), guard_words.UNREADABLE),
-    "unsigned": (lambda: Frame(RELEASE, SignedRequest(request=request()).to_bytes()), guard_words.NOT_SIGNED),
-    "another server": (lambda: Frame(RELEASE, order(Key.generate())), guard_words.NOT_SIGNED),
-    "another registration": (lambda: Frame(RELEASE, order(registration="0" * 64)), guard_words.NOT_OURS),
-    "another site": (lambda: Frame(RELEASE, order(site="b")), guard_words.NOT_OURS),
-    "less noise": (lambda: Frame(RELEASE, order(scale=1.0)), guard_words.NOT_AS_REGISTERED),
-    "too many units": (lambda: Frame(RELEASE, order(slots=151)), guard_words.CANNOT),
+    "not a request": (lambda: Frame(RELEASE, b"{}"), Refusal.UNREADABLE),
+    "deeply nested": (lambda: Frame(RELEASE, b"[" * 60_000), Refusal.UNREADABLE),
+    "not canonical": (lambda: Frame(RELEASE, order() + b" "), Refusal.UNREADABLE),
+    "unsigned": (lambda: Frame(RELEASE, SignedRequest(request=request()).to_bytes()), Refusal.NOT_SIGNED),
+    "another server": (lambda: Frame(RELEASE, order(Key.generate())), Refusal.NOT_SIGNED),
+    "another registration": (lambda: Frame(RELEASE, order(registration="0" * 64)), Refusal.NOT_OURS),
+    "another site": (lambda: Frame(RELEASE, order(site="b")), Refusal.NOT_OURS),
+    "less noise": (lambda: Frame(RELEASE, order(scale=1.0)), Refusal.NOT_AS_REGISTERED),
+    "too many units": (lambda: Frame(RELEASE, order(slots=151)), Refusal.CANNOT),
     "a challenge as a request": (
         lambda: Frame(RELEASE, Challenge.by(SERVER, REG.digest, 1).to_bytes()),
-        guard_words.UNREADABLE,
+        Refusal.UNREADABLE,
     ),
-    "a request as a challenge": (lambda: Frame(HELLO, order()), guard_words.UNREADABLE),
+    "a request as a challenge": (lambda: Frame(HELLO, order()), Refusal.UNREADABLE),
     "an unsigned challenge": (
         lambda: Frame(HELLO, Challenge(registration=REG.digest, node="1", nonce="0" * 64).to_bytes()),
-        guard_words.NOT_SIGNED,
+        Refusal.NOT_SIGNED,
     ),
     "another server's challenge": (
         lambda: Frame(HELLO, Challenge.by(Key.generate(), REG.digest, 1).to_bytes()),
-        guard_words.NOT_SIGNED,
+        Refusal.NOT_SIGNED,
     ),
     "another registration's challenge": (
         lambda: Frame(HELLO, Challenge.by(SERVER, "0" * 64, 1).to_bytes()),
-        guard_words.NOT_OURS,
+        Refusal.NOT_OURS,
     ),
 }
 
@@ -275,11 +274,11 @@ def test_bad_questions_spend_nothing_and_are_in_the_log(tmp_path: Path, name: st
 def test_a_site_whose_mind_changed_or_whose_key_is_wrong_refuses(tmp_path: Path) -> None:
     with guards(tmp_path) as sites:
         wrong = Guard(REG, "a", sites["a"]._ledger, sites["a"]._find, Key.generate())
-        assert wrong.answer(Frame(RELEASE, order())).data == guard_words.CANNOT.encode()
+        assert wrong.answer(Frame(RELEASE, order())).data == Refusal.CANNOT.encode()
         with pytest.raises(FedsrcError, match="needs the private key"):
             wrong.open()
         sites["a"]._ledger.forbid("a", REG.digest)
-        assert sites["a"].answer(Frame(RELEASE, order())).data == guard_words.NOT_ALLOWED.encode()
+        assert sites["a"].answer(Frame(RELEASE, order())).data == Refusal.NOT_ALLOWED.encode()
         with pytest.raises(FedsrcError, match="has not allowed"):
             sites["a"].open()
     assert spent(tmp_path, "a") == 0
@@ -293,7 +292,7 @@ def test_a_fault_does_not_end_the_guard(tmp_path: Path) -> None:
 
     with guards(tmp_path) as sites:
         guard = Guard(REG, "a", sites["a"]._ledger, broken, key(0), tell=told.append)
-        assert guard.answer(Frame(RELEASE, order())) == Frame(REFUSED, guard_words.CANNOT.encode())
+        assert guard.answer(Frame(RELEASE, order())) == Frame(REFUSED, Refusal.CANNOT.encode())
     assert "ZeroDivisionError" in told[0]
     assert "\n" not in one_line(told[0] + "\x1b[2J\r")
     assert "\x1b" not in one_line(told[0] + "\x1b[2J\r")
@@ -416,6 +415,19 @@ def test_a_live_run_equals_the_files_mode(tmp_path: Path) -> None:
         assert (tmp_path / "files" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
     assert finished(REG, tmp_path / "run", SERVER) == body
     assert live(tmp_path, post=own_post()) == body  # again: nothing is asked
+
+
+def test_a_transcript_that_is_held_is_waited_for_and_a_damaged_one_is_not(tmp_path: Path) -> None:
+    """Mutants killed: waiting for whatever goes wrong, or for nothing."""
+    clock, held = OwnClock(), Transcript(tmp_path / TRANSCRIPT)
+    held.append(Opened(registration="0" * 64))
+    clock.at(3.0, held.close)
+    open_transcript(tmp_path, clock).close()
+    assert clock.time == 3.0
+    (tmp_path / TRANSCRIPT).write_text("{}\n")
+    with pytest.raises(DamagedError):
+        open_transcript(tmp_path, clock)
+    assert clock.time == 3.0
 
 
 def test_repeated_replies_are_folded_once(tmp_path: Path) -> None:
@@ -662,14 +674,14 @@ def test_a_malicious_site_is_recorded_and_the_run_goes_on(tmp_path: Path, name: 
 def test_a_site_that_refuses_is_recorded_and_not_pressed(tmp_path: Path) -> None:
     post = own_post()
     post.mischief = lambda letter, reply: (
-        [Reply(reply.to, problem=["it will not", guard_words.CANNOT][letter.group == "2"], refused=True)]
+        [Reply(reply.to, problem=["it will not", Refusal.CANNOT][letter.group == "2"], refused=True)]
         if letter.kind == "release" and letter.node == 1
         else [reply]
     )
     live(tmp_path, post=post)
     assert [entry.reason for entry in entries(tmp_path, Absent)] == [
         "site 'a' refused: in words that are not a site's",
-        f"site 'a' refused: {guard_words.CANNOT}",
+        f"site 'a' refused: {Refusal.CANNOT}",
     ]
     assert len([each for each in post.letters if each.kind == "release" and each.node == 1]) == 2
 

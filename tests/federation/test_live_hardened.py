@@ -25,7 +25,7 @@ from fedsrc.federation.flower import node_proxy as node_door
 from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, REFUSED, RELEASE, Frame
 from fedsrc.federation.flower.grid import FlowerPost
 from fedsrc.federation.flower.processes import check_free, free_port
-from fedsrc.federation.live.guard import CANNOT, Guard
+from fedsrc.federation.live.guard import Guard, Refusal
 from fedsrc.federation.live.transport import Patience, Reply
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Request, SignedRequest
@@ -99,7 +99,7 @@ def test_fresh_is_said_of_one_table(tmp_path: Path) -> None:
         tables.append(table(101, sites=("a",)))
         for number in (2, 3, 4):
             guard.answer(Frame(RELEASE, b"{}"))
-            assert guard.answer(request(number)) == Frame(REFUSED, CANNOT.encode())
+            assert guard.answer(request(number)) == Frame(REFUSED, Refusal.CANNOT.encode())
         assert ledger.given("a", REG.digest) == 60
 
 

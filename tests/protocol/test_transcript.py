@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsrc.errors import FedsrcError
+from fedsrc.errors import BusyError, DamagedError, FedsrcError
 from fedsrc.protocol.transcript import Announced, Closed, Entry, Opened, Transcript, read_transcript
 
 ENTRIES: list[Entry] = [
@@ -65,7 +65,7 @@ def test_every_changed_byte_is_noticed(path: Path) -> None:
             continue
         line = data[:position].count(b"\n") + 1
         if line < len(ENTRIES):
-            with pytest.raises(FedsrcError, match=f"after it was written: line ({line}|{line + 1}) "):
+            with pytest.raises(DamagedError, match=f"after it was written: line ({line}|{line + 1}) "):
                 read_transcript(path)
             continue
         try:
@@ -85,13 +85,13 @@ def test_reordered_doubled_and_dropped_lines_are_errors(path: Path) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     for wrong, at in [([0, 2, 1, 3], 2), ([0, 1, 1, 2, 3], 3), ([0, 1, 3], 3), ([1, 2, 3], 1)]:
         path.write_bytes(b"".join(lines[i] for i in wrong))
-        with pytest.raises(FedsrcError, match=f"line {at}"):
+        with pytest.raises(DamagedError, match=f"line {at}"):
             read_transcript(path)
 
 
 def test_two_writers_are_one_too_many(path: Path) -> None:
     first = Transcript(path)
-    with pytest.raises(FedsrcError, match="another process"):
+    with pytest.raises(BusyError, match="another process"):
         Transcript(path)
     first.close()
     Transcript(path).close()

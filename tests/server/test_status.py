@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from fedsrc.cli.main import cli
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, REFUSED, RELEASE, Frame
-from fedsrc.federation.live.guard import NOT_ALLOWED
+from fedsrc.federation.live.guard import Refusal
 from fedsrc.federation.live.log import open_log
 from fedsrc.federation.live.play import play
 from fedsrc.federation.live.transport import Reply
@@ -39,7 +39,7 @@ def test_trouble_is_shown(tmp_path: Path) -> None:
     post = OwnPost(OwnClock())
 
     def refuses(question: Frame) -> Frame:
-        return Frame(REFUSED, NOT_ALLOWED.encode()) if question.kind == RELEASE else answers["a"](question)
+        return Frame(REFUSED, Refusal.NOT_ALLOWED.encode()) if question.kind == RELEASE else answers["a"](question)
 
     def babbles(question: Frame) -> Frame:
         return Frame(GIVEN, b"\x1b[31mno release") if question.kind == RELEASE else answers["b"](question)
@@ -62,7 +62,7 @@ def test_trouble_is_shown(tmp_path: Path) -> None:
     assert "it is not a hello" in state.latest[0]
     text = "\n".join(words(state))
     assert "c: has not been there" in text
-    assert f"a: 0 releases, 30 of 150 units left, 2 absent (last: site 'a' refused: {NOT_ALLOWED})" in text
+    assert f"a: 0 releases, 30 of 150 units left, 2 absent (last: site 'a' refused: {Refusal.NOT_ALLOWED})" in text
     assert "it is not a release" in text
     assert "\x1b" not in text
 

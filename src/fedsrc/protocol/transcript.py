@@ -21,7 +21,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from fedsrc.common import durable
 from fedsrc.common.canonical import canonical_bytes, digest_bytes
 from fedsrc.common.values import Frozen, Hex, Name, describe, printable
-from fedsrc.errors import FedsrcError
+from fedsrc.errors import BusyError, DamagedError, FedsrcError
 from fedsrc.protocol.formats import FIRST_FORMAT, FIRST_HINT
 from fedsrc.protocol.handshake import Hello
 from fedsrc.protocol.messages import START, Release, Request
@@ -178,7 +178,7 @@ class Transcript:
                 return
             except OSError as error:
                 if attempt == TRIES - 1:
-                    raise FedsrcError("another process is writing this run", where=str(self.path)) from error
+                    raise BusyError("another process is writing this run", where=str(self.path)) from error
             time.sleep(PAUSE)
 
     def _load(self) -> None:
@@ -228,6 +228,6 @@ def _gather(found: Iterable[tuple[Entry, Chain]]) -> tuple[list[Entry], Chain]:
     return entries, chain
 
 
-def _damaged(where: str, line: int, what: str) -> FedsrcError:
+def _damaged(where: str, line: int, what: str) -> DamagedError:
     what = f"the transcript was changed after it was written: line {line:,} {what}"
-    return FedsrcError(what, where=where, hint="do not rely on it; restore a copy of the file as it was")
+    return DamagedError(what, where=where, hint="do not rely on it; restore a copy of the file as it was")

@@ -12,7 +12,7 @@ from functools import partial
 
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.live.guard import SENTENCES
+from fedsrc.federation.live.guard import Refusal
 from fedsrc.federation.live.transport import Clock, Letter, Node, Patience, Post, RealClock, Reply, Tell
 from fedsrc.protocol.handshake import Challenge, Hello, parse_hello
 from fedsrc.protocol.messages import Answer, Request, SignedRequest, from_the_future, parse_release
@@ -224,7 +224,7 @@ class LiveCarrier:
         if reply.data is not None:
             each.answer = _dated_ahead(reply.data) or reply.data
         elif reply.refused:
-            said = reply.problem if reply.problem in SENTENCES else "in words that are not a site's"
+            said = reply.problem if reply.problem in list(Refusal) else "in words that are not a site's"
             each.answer = f"site {each.request.site!r} refused: {said}"
         else:
             self._stumble(each, reply.problem)

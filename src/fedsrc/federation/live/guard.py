@@ -11,6 +11,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.common.signing import Key
@@ -27,24 +28,27 @@ from fedsrc.site.policy import allowed
 from fedsrc.site.site import Site, check_key, check_request
 from fedsrc.site.streamed import open_site
 
-UNREADABLE = "it cannot be read"
-NOT_OURS = "it is of another registration or for another site"
-NOT_ALLOWED = "the site does not allow this registration"
-NOT_SIGNED = "it is not signed by the registered server"
-NOT_AS_REGISTERED = "it asks for something else than the registration fixes"
-CANNOT = "the site cannot answer it; its own log says why"
+
+class Refusal(StrEnum):
+    """Why a question is not answered: all that the other end is ever told."""
+
+    UNREADABLE = "it cannot be read"
+    NOT_OURS = "it is of another registration or for another site"
+    NOT_ALLOWED = "the site does not allow this registration"
+    NOT_SIGNED = "it is not signed by the registered server"
+    NOT_AS_REGISTERED = "it asks for something else than the registration fixes"
+    CANNOT = "the site cannot answer it; its own log says why"
 
 
-SENTENCES = (UNREADABLE, NOT_OURS, NOT_ALLOWED, NOT_SIGNED, NOT_AS_REGISTERED, CANNOT)
 NUMBER = 23  # bytes of a 64-bit integer, its sign, its quotes and a comma
 AROUND = 1024  # bytes for what stands around a release's numbers
 
 
 class RefusedError(Exception):
-    """A question that is not answered: fixed words for the other end, and what is behind them for the log."""
+    """A question that is not answered: why, for the other end, and what is behind that for the log."""
 
-    def __init__(self, words: str, behind: str) -> None:
-        self.words, self.behind = words, behind
+    def __init__(self, why: Refusal, behind: str) -> None:
+        self.why, self.behind = why, behind
         super().__init__(behind)
 
 
@@ -92,24 +96,24 @@ class Guard:
         try:
             given = self._hello(question.data) if question.kind == HELLO else self._release(question.data)
         except RefusedError as refusal:
-            if refusal.words == CANNOT:
+            if refusal.why is Refusal.CANNOT:
                 self._site = None  # a table that changed is looked at anew
-            self._tell(f"refused: {refusal.words}: {refusal.behind}")
-            return Frame(REFUSED, refusal.words.encode())
+            self._tell(f"refused: {refusal.why}: {refusal.behind}")
+            return Frame(REFUSED, refusal.why.encode())
         except Exception as error:  # a fault here must not end the process that guards the records
             self._site = None
-            self._tell(f"refused: {CANNOT}: a fault in fedsrc, {type(error).__name__}\n{_places(error)}")
-            return Frame(REFUSED, CANNOT.encode())
+            self._tell(f"refused: {Refusal.CANNOT}: a fault in fedsrc, {type(error).__name__}\n{_places(error)}")
+            return Frame(REFUSED, Refusal.CANNOT.encode())
         return Frame(GIVEN, given)
 
     def _hello(self, data: bytes) -> bytes:
-        with _or_refuse(UNREADABLE):
+        with _or_refuse(Refusal.UNREADABLE):
             challenge = parse_challenge(data)
         self._check_ours(challenge.registration)
         if not challenge.signed_by(self._server()):
-            raise RefusedError(NOT_SIGNED, "a challenge without the server's signature")
+            raise RefusedError(Refusal.NOT_SIGNED, "a challenge without the server's signature")
         self._check_allowed()
-        with _or_refuse(CANNOT):
+        with _or_refuse(Refusal.CANNOT):
             check_key(self.registration, self.name, self._key)
             units = self._records().room()
         self._tell(f"hello through node {challenge.node}: {units:,} units")
@@ -120,18 +124,18 @@ class Guard:
         return hello.signed(self._key).to_bytes()
 
     def _release(self, data: bytes) -> bytes:
-        with _or_refuse(UNREADABLE):
+        with _or_refuse(Refusal.UNREADABLE):
             order = parse_request(data, "the request")
         request = order.request
         self._check_ours(request.registration)
         if request.site != self.name:
-            raise RefusedError(NOT_OURS, f"a request addressed to {request.site!r}")
+            raise RefusedError(Refusal.NOT_OURS, f"a request addressed to {request.site!r}")
         if not order.signed_by(self._server()):
-            raise RefusedError(NOT_SIGNED, f"request {request.number} without the server's signature")
+            raise RefusedError(Refusal.NOT_SIGNED, f"request {request.number} without the server's signature")
         self._check_allowed()
-        with _or_refuse(NOT_AS_REGISTERED):
+        with _or_refuse(Refusal.NOT_AS_REGISTERED):
             check_request(self.registration, self.name, request)
-        with _or_refuse(CANNOT):
+        with _or_refuse(Refusal.CANNOT):
             check_key(self.registration, self.name, self._key)
             return self._answer(request)
 
@@ -146,10 +150,10 @@ class Guard:
 
     def _check_ours(self, digest: str) -> None:
         if digest != self.registration.digest:
-            raise RefusedError(NOT_OURS, f"registration {digest}")
+            raise RefusedError(Refusal.NOT_OURS, f"registration {digest}")
 
     def _check_allowed(self) -> None:
-        with _or_refuse(NOT_ALLOWED):
+        with _or_refuse(Refusal.NOT_ALLOWED):
             allowed(self._ledger, self.name, self.registration.digest)
 
     def _server(self) -> str:
@@ -177,8 +181,8 @@ def _places(error: Exception) -> str:
 
 
 @contextmanager
-def _or_refuse(words: str) -> Iterator[None]:
+def _or_refuse(why: Refusal) -> Iterator[None]:
     try:
         yield
     except FedsrcError as error:
-        raise RefusedError(words, error.for_log().replace("\n", "; ")) from error
+        raise RefusedError(why, error.for_log().replace("\n", "; ")) from error

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key
-from fedsrc.errors import FedsrcError
+from fedsrc.errors import BusyError, FedsrcError
 from fedsrc.federation.live.carrier import LiveCarrier
 from fedsrc.federation.live.transport import Clock, Patience, Post, RealClock, Tell
 from fedsrc.protocol.certificate import Certificate
@@ -23,7 +23,6 @@ from fedsrc.server.issue import issue
 from fedsrc.server.loop import absence_words, begin, record, run, whose
 from fedsrc.server.state import Replay
 
-HELD = "another process is writing this run"  # as the transcript says it
 HELD_TRIES = 60
 
 
@@ -88,10 +87,8 @@ def open_transcript(folder: Path, clock: Clock | None = None) -> Transcript:
     for _ in range(HELD_TRIES):
         try:
             return Transcript(folder / TRANSCRIPT)
-        except FedsrcError as error:
-            if error.what != HELD:
-                raise
-        clock.sleep(1.0)
+        except BusyError:
+            clock.sleep(1.0)
     return Transcript(folder / TRANSCRIPT)
 
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedsrc.errors import FedsrcError
+from fedsrc.errors import BusyError, FedsrcError
 from fedsrc.federation.flower.app.fedsrc_relay.wire import MAX_QUESTION, QUESTIONS, Frame, WireError, receive, send
 
 SECONDS = 10.0  # for a question to arrive whole, and for its answer to be taken
@@ -139,4 +139,4 @@ def _clear(path: Path) -> None:
             return
         except OSError as error:
             raise FedsrcError(f"cannot be tried: {error.strerror or error}", where=str(path)) from error
-    raise FedsrcError("another process listens here already", where=str(path), hint="is the site running twice?")
+    raise BusyError("another process listens here already", where=str(path), hint="is the site running twice?")

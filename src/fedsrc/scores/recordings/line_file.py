@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fedsrc.errors import FedsrcError
+from fedsrc.errors import BusyError, FedsrcError
 
 FORMAT = 1
 HEAD = '{"format": 1, "identity": '
@@ -92,7 +92,7 @@ def _held(path: Path) -> BinaryIO:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         file.close()
-        raise FedsrcError("another command is writing it", where=str(path), hint="wait, or choose another") from error
+        raise BusyError("another command is writing it", where=str(path), hint="wait, or choose another") from error
     return file
 
 
