@@ -273,5 +273,8 @@ def test_risk_upper_needs_every_higher_rung() -> None:
 
 
 def test_nan_rejects_nothing() -> None:
-    log_E = np.array([[np.nan, 100.0]])
-    assert betting.rejected(log_E, alpha_d=0.05, w=np.ones(1)).tolist() == [[False, True]]
+    U, S, none = np.array([np.nan, 0.0]), np.array([900.0, 900.0]), np.zeros(2)
+    found = betting.wealth_reaches(
+        U, S, Covariance(none, none, none), 900, eta=0.0, rungs=betting.ladder([R_STAR]), line=-np.log(0.05)
+    )
+    assert found.tolist() == [[False], [True]]

@@ -94,7 +94,10 @@ def test_betting_ladder(case: Case) -> None:
     rungs = betting.ladder(sorted({*(i / 100 for i in range(1, 51)), case.r}))
     V = basis.covariance("complementary", case.v)
     log_E = betting.log_wealth(case.U, case.S, V, case.N, eta=case.eta, rungs=rungs)
-    risk = betting.risk_upper(betting.rejected(log_E, alpha_d=case.raw["alpha_d"], w=case.w), rungs.r)
+    line = -np.log(case.raw["alpha_d"] * np.asarray(case.w))
+    reaches = betting.wealth_reaches(case.U, case.S, V, case.N, eta=case.eta, rungs=rungs, line=line)
+    assert (reaches == (log_E >= line[:, None])).all()
+    risk = betting.risk_upper(log_E >= line[:, None], rungs.r)
     assert risk.tolist() == case.case["betting"]["risk_upper"]
 
 

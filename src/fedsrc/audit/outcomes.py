@@ -169,6 +169,8 @@ def _take(x: Floats, j: Ints) -> Floats:
 def _widths(method: Method, here: Evidence, aim: Aim, j: Ints) -> tuple[Floats, Floats]:
     """Paper: Appendix "Metrics and uncertainty", h_t/N_t and g_{j,t}/N_t."""
     d = _take(method.conclude(here, aim).contrast_upper, j)
+    if np.isnan(d).all():  # no contrast bound, no widths
+        return d, d
     without = _take(method.conclude(ignore_noise(here), aim).contrast_upper, j)
     mean = _take(here.contrast(aim.target_risk)[:, -1] / here.records, j)
     return without - mean - here.eta[:, -1], d - without

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedsrc.maths.arrays import Floats
 
-BLOCK = 64  # thresholds at a time, so that the work stays in the processor's cache
+CACHED = 30_000  # terms at a time, so that the work stays in the processor's cache
 
 
 class Covariance(NamedTuple):
@@ -93,15 +93,6 @@ def log_wealth(U: Floats, S: Floats, V: Covariance, N: ArrayLike, *, eta: ArrayL
     return _log_mixture(_data(U, S, V, N, eta), _weights(rungs), rungs.p)
 
 
-def rejected(log_E: Floats, *, alpha_d: float, w: Floats) -> NDArray[np.bool_]:
-    """Which rungs each threshold rejects: E_{j,t}(r) >= 1 / (alpha_d w_j). NaN rejects nothing.
-
-    Theory: (iv), Theorem.
-    """
-    line = -np.log(alpha_d * w)
-    return np.asarray(log_E >= line[:, None], dtype=np.bool_)
-
-
 def risk_upper(rejections: NDArray[np.bool_], r: Floats) -> Floats:
     """U_{j,t}: the smallest rung such that every rung from it upwards is rejected; one (no claim) if the top is not.
 
@@ -116,9 +107,9 @@ def d_upper(
     U: Floats,
     S: Floats,
     V: Covariance,
-    N: float,
+    N: ArrayLike,
     *,
-    eta: float,
+    eta: ArrayLike,
     r_star: float,
     theta: Floats,
     p: Floats,
@@ -129,29 +120,34 @@ def d_upper(
 
     Theory: (iv), Theorem. A diagnostic beside the ladder, which decides.
     """
+    theta, p = _ahead(theta, U), _ahead(p, U)
     x, y = slopes(r_star, theta)
-    L = U[..., None] * x + S[..., None] * y + np.log(p)
-    L = L - Covariance(*(np.asarray(v)[..., None] for v in V)).of(x, y) / 2.0
+    L = U * x + S * y + np.log(p) - V.of(x, y) / 2.0
     delta = _root(L, theta * N, -np.log(alpha_d * w))
-    return np.minimum(1.0 - r_star, delta + eta)
+    return np.asarray(np.minimum(1.0 - r_star, delta + eta), dtype=np.float64)
 
 
-def a_lower(A: Floats, V_A: Floats, N: float, *, eta: float, bets: Centres, alpha_a: float, w: Floats) -> Floats:
+def a_lower(
+    A: Floats, V_A: Floats, N: ArrayLike, *, eta: ArrayLike, bets: Centres, alpha_a: float, w: Floats
+) -> Floats:
     """Lower bound on acceptance: max(0, a - eta), a the root of the mixture over centres and bets.
 
     Theory: (iv), Acceptance (V_A is the proxy of A, 2 v in a complementary release).
     """
-    x, y = np.log1p(bets.theta * (1.0 - bets.c)), np.log1p(-bets.theta * bets.c)
-    A = np.asarray(A)[..., None]
-    L = x * A + y * (N - A) - (x - y) ** 2 * np.asarray(V_A)[..., None] / 2.0 + np.log(bets.p)
-    a = -_root(L + bets.theta * N * bets.c, bets.theta * N, -np.log(alpha_a * w))
-    return np.maximum(0.0, a - eta)
+    c, theta, p = (_ahead(each, A) for each in bets)
+    x, y = np.log1p(theta * (1.0 - c)), np.log1p(-theta * c)
+    L = (x - y) * A - (x - y) ** 2 / 2.0 * V_A
+    L += (y + theta * c) * N + np.log(p)
+    a = -_root(L, theta * N, -np.log(alpha_a * w))
+    return np.asarray(np.maximum(0.0, a - eta), dtype=np.float64)
 
 
 def wealth_reaches(
-    U: Floats, S: Floats, V: Covariance, N: ArrayLike, *, eta: ArrayLike, rungs: Ladder, line: float
+    U: Floats, S: Floats, V: Covariance, N: ArrayLike, *, eta: ArrayLike, rungs: Ladder, line: ArrayLike
 ) -> NDArray[np.bool_]:
-    """log_wealth >= line, (..., m, G), summing only where the largest term leaves it open.
+    """Which rungs each threshold rejects: log_wealth >= line, (..., m, G). NaN rejects nothing.
+
+    The line of threshold j is log 1/(alpha_d w_j). Terms are summed only where the largest leaves it open.
 
     Theory: (iv), Theorem.
     """
@@ -159,7 +155,7 @@ def wealth_reaches(
 
 
 def acceptance_reaches(
-    A: Floats, V_A: Floats, N: ArrayLike, *, a: ArrayLike, bets: Centres, line: float
+    A: Floats, V_A: Floats, N: ArrayLike, *, a: ArrayLike, bets: Centres, line: ArrayLike
 ) -> NDArray[np.bool_]:
     """Whether the mixture whose root is the acceptance bound reaches its line at a: the bound is then at least a.
 
@@ -168,7 +164,7 @@ def acceptance_reaches(
     x, y = np.log1p(bets.theta * (1.0 - bets.c)), np.log1p(-bets.theta * bets.c)
     data = np.stack(np.broadcast_arrays(A, V_A, N, np.multiply(N, a)), axis=-1)
     weights = np.stack([x - y, -((x - y) ** 2) / 2.0, y + bets.theta * bets.c, -bets.theta])
-    return _reaches(data, weights[:, None], bets.p, line)[..., 0]
+    return _reaches(data, weights[..., None], bets.p, line)[..., 0]
 
 
 def _data(U: Floats, S: Floats, V: Covariance, N: ArrayLike, eta: ArrayLike) -> Floats:
@@ -176,54 +172,68 @@ def _data(U: Floats, S: Floats, V: Covariance, N: ArrayLike, eta: ArrayLike) -> 
 
 
 def _weights(rungs: Ladder) -> Floats:
-    """What each entry of `_data` adds to L_b - theta_b N eta: (6, G, B)."""
-    x, y = slopes(rungs.r[:, None], rungs.theta)
-    return np.stack([x, y, -x * x / 2.0, -x * y, -y * y / 2.0, -rungs.theta])
+    """What each entry of `_data` adds to L_b - theta_b N eta: (6, B, G)."""
+    theta = rungs.theta.T
+    x, y = slopes(rungs.r, theta)
+    return np.stack([x, y, -x * x / 2.0, -x * y, -y * y / 2.0, -theta])
 
 
 def _log_mixture(data: Floats, weights: Floats, p: Floats) -> Floats:
-    """log sum_b p_b exp(data . weights_b): data (..., q), weights (q, G, B), result (..., G)."""
-    blocks = [_logsumexp(block + np.log(p)) for block in _blocks(data, weights, BLOCK)]
-    return np.concatenate(blocks).reshape(*data.shape[:-1], weights.shape[1])
+    """log sum_b p_b exp(data . weights_b): data (..., q), weights (q, B, G), result (..., G)."""
+    blocks = [_logsumexp(terms) for _, terms in _blocks(data, weights, p)]
+    return np.concatenate(blocks).reshape(*data.shape[:-1], weights.shape[-1])
 
 
-def _reaches(data: Floats, weights: Floats, p: Floats, line: float) -> NDArray[np.bool_]:
+def _reaches(data: Floats, weights: Floats, p: Floats, line: ArrayLike) -> NDArray[np.bool_]:
     """log sum_b p_b exp(data . weights_b) >= line. The largest of B terms decides unless it is within log B below."""
+    lines = np.broadcast_to(line, data.shape[:-1]).reshape(-1, 1)
     found = []
-    for block in _blocks(data, weights, 16 * BLOCK):
-        terms = block + np.log(p)
-        top = terms.max(axis=-1)
-        open_ = (top < line) & (top >= line - np.log(p.size))
-        top[open_] = _logsumexp(terms[open_])
-        found.append(top >= line)
-    return np.concatenate(found).reshape(*data.shape[:-1], weights.shape[1])
+    for rows, terms in _blocks(data, weights, p):
+        least, top = lines[rows], terms.max(axis=1)
+        row, rung = np.nonzero((top < least) & (top >= least - np.log(p.size)))
+        top[row, rung] = _logsumexp(terms[row, :, rung])
+        found.append(top >= least)
+    return np.concatenate(found).reshape(*data.shape[:-1], weights.shape[-1])
 
 
-def _blocks(data: Floats, weights: Floats, size: int) -> Iterator[Floats]:
-    """data . weights, some rows at a time: (rows, G, B)."""
-    rows, flat = data.reshape(-1, data.shape[-1]), weights.reshape(data.shape[-1], -1)
-    for i in range(0, len(rows), size):
-        yield (rows[i : i + size] @ flat).reshape(-1, *weights.shape[1:])
+def _blocks(data: Floats, weights: Floats, p: Floats) -> Iterator[tuple[slice, Floats]]:
+    """log p_b + data . weights_b, some rows at a time: (rows, B, G)."""
+    flat, weigh = data.reshape(-1, data.shape[-1]), weights.reshape(data.shape[-1], -1)
+    size = max(1, CACHED // weigh.shape[-1])
+    for rows in (slice(i, i + size) for i in range(0, len(flat), size)):
+        terms = (flat[rows] @ weigh).reshape(-1, *weights.shape[1:])
+        terms += np.log(p)[:, None]
+        yield rows, terms
 
 
 def _logsumexp(L: Floats) -> Floats:
-    top = L.max(axis=-1, keepdims=True)
-    return np.asarray(top[..., 0] + np.log(np.exp(L - top).sum(axis=-1)), dtype=np.float64)
+    """Over the second axis."""
+    top = L.max(axis=1)
+    return np.asarray(top + np.log(np.exp(L - top[:, None]).sum(axis=1)), dtype=np.float64)
+
+
+def _ahead(values: Floats, masses: Floats) -> Floats:
+    """Values of the bets, on an axis of their own ahead of those of the masses."""
+    return np.reshape(values, (-1, *(1,) * np.ndim(masses)))
 
 
 def _root(L: Floats, slope: Floats, line: Floats) -> Floats:
-    """The z with log sum_b exp(L_b + slope_b z) = line, slope_b > 0.
+    """The z with log sum_b exp(L_b + slope_b z) = line, slope_b > 0; bets lie on the first axis.
 
-    The left side is convex and increasing, so Newton's method from the right falls onto the root.
+    The left side is convex and increasing, so Newton's method from the right falls onto the root, and a step of 1e-10
+    is its last: the next would be of the order of its square.
     """
-    z = ((line[..., None] - L) / slope).min(axis=-1)
+    terms = line - L
+    z = np.divide(terms, slope, out=terms).min(axis=0)
     for _ in range(100):
-        terms = L + slope * z[..., None]
-        top = terms.max(axis=-1, keepdims=True)
-        share = np.exp(terms - top)
-        total = share.sum(axis=-1)
-        step = (top[..., 0] + np.log(total) - line) * total / (share * slope).sum(axis=-1)
+        np.multiply(slope, z, out=terms)
+        terms += L
+        terms -= (top := terms.max(axis=0))
+        share = np.exp(terms, out=terms)
+        total = share.sum(axis=0)
+        share *= slope
+        step = (top + np.log(total) - line) * total / share.sum(axis=0)
         z = z - step
-        if np.all(np.abs(step) <= 1e-14 * (1.0 + np.abs(z))):
+        if np.all(np.abs(step) <= 1e-10 * (1.0 + np.abs(z))):
             break
     return np.asarray(z, dtype=np.float64)

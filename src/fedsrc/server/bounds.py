@@ -27,7 +27,7 @@ DECIMALS = 1e9
 
 @dataclass(frozen=True)
 class Sample:
-    """What a look sees: masses, slots N and eta. Masses may have leading trial axes."""
+    """What a look sees: masses, slots N and eta. Masses may have leading trial axes, and N and eta then (..., 1)."""
 
     masses: Masses
     N: int
@@ -86,6 +86,31 @@ class BettingPlan:
     weights: Floats
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What decides: the claim, the method with its budgets, and the thresholds' weights.
+
+    v0        least noise variance, of the stitched boundaries
+    carries   the mixture spoken of is fixed, so that what an earlier look showed stays shown
+    """
+
+    method: Betting | Stitched
+    target_risk: float
+    min_acceptance: float
+    weights: tuple[float, ...]
+    v0: float
+    carries: bool
+
+
+def plan_of(registration: Registration) -> Plan:
+    """What a registration decides by."""
+    claim, method = registration.claim, registration.certificate
+    if isinstance(method, Monitor):
+        raise FedsrcError("this registration is of a monitor, which raises alarms and certifies nothing")
+    weights, fixed = registration.thresholds.weights, registration.fixed_mixture
+    return Plan(method, claim.target_risk, claim.min_acceptance, weights, _v0(registration), fixed)
+
+
 @lru_cache(maxsize=64)
 def betting_plan(method: Betting, target_risk: float, min_acceptance: float, weights: tuple[float, ...]) -> BettingPlan:
     """Ladder, bets, centres and weights of a betting registration."""
@@ -110,10 +135,14 @@ def look(registration: Registration, seen: Sample, before: Look | None = None) -
 
     Theory: (iv), Ladder.
     """
-    method = registration.certificate
-    if isinstance(method, Betting):
-        return _look_betting(registration, method, seen, before if registration.fixed_mixture else None)
-    return _look_stitched(registration, _stitched(method), seen)
+    return decide(plan_of(registration), seen, before)
+
+
+def decide(plan: Plan, seen: Sample, before: Look | None = None) -> Look:
+    """`look`, for a plan: of a registration, or of a study with budgets of its own."""
+    if isinstance(plan.method, Betting):
+        return _look_betting(plan, plan.method, seen, before if plan.carries else None)
+    return _look_stitched(plan, plan.method, seen)
 
 
 def for_target_only(registration: Registration, now: Look) -> Look:
@@ -128,16 +157,10 @@ def for_target_only(registration: Registration, now: Look) -> Look:
 
 def report(registration: Registration, seen: Sample, decided: Look) -> Bounds:
     """The deciding bounds with contrast, widths and log-wealth beside them."""
-    method = registration.certificate
-    if isinstance(method, Betting):
-        return _report_betting(registration, method, seen, decided)
-    return _report_stitched(registration, _stitched(method), seen, decided)
-
-
-def _stitched(method: Stitched | Monitor) -> Stitched:
-    if isinstance(method, Monitor):
-        raise FedsrcError("this registration is of a monitor, which raises alarms and certifies nothing")
-    return method
+    plan = plan_of(registration)
+    if isinstance(plan.method, Betting):
+        return _report_betting(plan, plan.method, seen, decided)
+    return _report_stitched(plan, plan.method, seen, decided)
 
 
 def up(x: Floats) -> Floats:
@@ -155,38 +178,39 @@ def nested(a: Floats) -> Floats:
     return np.maximum.accumulate(a[..., ::-1], axis=-1)[..., ::-1]
 
 
-def _plan(registration: Registration, method: Betting) -> BettingPlan:
-    claim = registration.claim
-    return betting_plan(method, claim.target_risk, claim.min_acceptance, registration.thresholds.weights)
+def _bets(plan: Plan, method: Betting) -> BettingPlan:
+    return betting_plan(method, plan.target_risk, plan.min_acceptance, plan.weights)
 
 
-def _look_betting(registration: Registration, method: Betting, seen: Sample, before: Look | None) -> Look:
-    plan, m = _plan(registration, method), seen.masses
-    log_E = betting.log_wealth(m.unsupported, m.supported, m.noise, seen.N, eta=seen.eta, rungs=plan.rungs)
-    rejected = betting.rejected(down(log_E - seen.float_error), alpha_d=method.risk_budget, w=plan.weights)
+def _look_betting(plan: Plan, method: Betting, seen: Sample, before: Look | None) -> Look:
+    bets, m = _bets(plan, method), seen.masses
+    line = up(-np.log(method.risk_budget * bets.weights)) + seen.float_error
+    rejected = betting.wealth_reaches(
+        m.unsupported, m.supported, m.noise, seen.N, eta=seen.eta, rungs=bets.rungs, line=line
+    )
     a = betting.a_lower(
         m.accepted, m.noise.of(1.0, 1.0), seen.N,
-        eta=seen.eta, bets=plan.centres, alpha_a=method.acceptance_budget, w=plan.weights,
+        eta=seen.eta, bets=bets.centres, alpha_a=method.acceptance_budget, w=bets.weights,
     )  # fmt: skip
     acceptance = nested(np.maximum(0.0, down(a - seen.float_error)))
     if before is not None and before.rejected is not None:
         rejected = rejected | before.rejected
         acceptance = np.maximum(acceptance, before.acceptance_lower)
-    risk = betting.risk_upper(rejected, plan.rungs.r)
-    certified = (risk <= registration.claim.target_risk) & (acceptance >= registration.claim.min_acceptance)
+    risk = betting.risk_upper(rejected, bets.rungs.r)
+    certified = (risk <= plan.target_risk) & (acceptance >= plan.min_acceptance)
     return Look(risk, acceptance, certified, rejected=rejected)
 
 
-def _look_stitched(registration: Registration, method: Stitched, seen: Sample) -> Look:
-    r, m, N = registration.claim.target_risk, seen.masses, seen.N
+def _look_stitched(plan: Plan, method: Stitched, seen: Sample) -> Look:
+    r, m, N = plan.target_risk, seen.masses, seen.N
     D = (1.0 - r) * m.unsupported - r * m.supported
     A, V_A, V_D = m.accepted, m.noise.of(1.0, 1.0), m.noise.of(1.0 - r, -r)
-    budget = {"alpha_s": method.sampling_budget, "alpha_n": method.noise_budget, "v0": _v0(registration)}
+    budget = {"alpha_s": method.sampling_budget, "alpha_n": method.noise_budget, "v0": plan.v0}
     if method.method == "ratio":
         U_Z, L_A = ratio.mean_bounds(m.unsupported, A, N, m.noise.uu, V_A, **budget)
         risk = up(ratio.risk_upper(U_Z, L_A, eta=seen.eta))
         acceptance = down(np.maximum(0.0, L_A - seen.eta))
-        certified = (risk <= r) & (acceptance >= registration.claim.min_acceptance)
+        certified = (risk <= r) & (acceptance >= plan.min_acceptance)
         implied = up(np.minimum(1.0 - r, U_Z + seen.eta - r * (L_A - seen.eta)))
         return Look(risk, acceptance, certified, contrast_upper=implied)
     if method.method == "contrast":
@@ -196,7 +220,7 @@ def _look_stitched(registration: Registration, method: Stitched, seen: Sample) -
         d = variance_adaptive.d_upper(D, A, N, V_D, V_A, r_star=r, eta=seen.eta, **budget)
         a = variance_adaptive.a_lower(A, N, V_A, eta=seen.eta, **budget)
     d, a = up(d), down(a)
-    certified = (d <= 0) & (a >= registration.claim.min_acceptance)
+    certified = (d <= 0) & (a >= plan.min_acceptance)
     return Look(_risk_of_contrast(d, a, r), a, certified, contrast_upper=d)
 
 
@@ -215,27 +239,27 @@ def _v0(registration: Registration) -> float:
     return rule.unit_variance / rule.basis.unit**2 or 1.0
 
 
-def _report_betting(registration: Registration, method: Betting, seen: Sample, decided: Look) -> Bounds:
-    plan, m, r = _plan(registration, method), seen.masses, registration.claim.target_risk
+def _report_betting(plan: Plan, method: Betting, seen: Sample, decided: Look) -> Bounds:
+    bets, m, r = _bets(plan, method), seen.masses, plan.target_risk
 
     def upper(noise: Covariance) -> Floats:
         return betting.d_upper(
-            m.unsupported, m.supported, noise, seen.N, eta=seen.eta, r_star=r, theta=plan.target.theta[0],
-            p=plan.target.p, alpha_d=method.risk_budget, w=plan.weights,
+            m.unsupported, m.supported, noise, seen.N, eta=seen.eta, r_star=r, theta=bets.target.theta[0],
+            p=bets.target.p, alpha_d=method.risk_budget, w=bets.weights,
         )  # fmt: skip
 
     none = np.zeros_like(m.unsupported)
     with_noise, without = upper(m.noise), upper(Covariance(none, none, none))
     D = (1.0 - r) * m.unsupported - r * m.supported
-    log_E = betting.log_wealth(m.unsupported, m.supported, m.noise, seen.N, eta=seen.eta, rungs=plan.target)
+    log_E = betting.log_wealth(m.unsupported, m.supported, m.noise, seen.N, eta=seen.eta, rungs=bets.target)
     return Bounds(
         up(with_noise), decided.acceptance_lower, decided.risk_upper, decided.certified,
         without - D / seen.N - seen.eta, with_noise - without, down(log_E[..., 0] - seen.float_error), seen.eta,
     )  # fmt: skip
 
 
-def _report_stitched(registration: Registration, method: Stitched, seen: Sample, decided: Look) -> Bounds:
-    r, m, N, v0 = registration.claim.target_risk, seen.masses, seen.N, _v0(registration)
+def _report_stitched(plan: Plan, method: Stitched, seen: Sample, decided: Look) -> Bounds:
+    r, m, N, v0 = plan.target_risk, seen.masses, seen.N, plan.v0
     count, c = m.unsupported.shape[-1], 3 if method.method == "variance-adaptive" else 2
     width = H(N, c=c, m=count, alpha=method.sampling_budget) * np.ones(count)
     if method.method == "variance-adaptive":

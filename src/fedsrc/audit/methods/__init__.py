@@ -18,7 +18,6 @@ from fedsrc.audit.methods import (
     c_rag,
     capital,
     conformal_abstention,
-    contrast,
     controls,
     csa,
     fcp,
@@ -29,9 +28,8 @@ from fedsrc.audit.methods import (
     ltt,
     private_e_values,
     private_sequence,
-    ratio,
     schedule,
-    variance_adaptive,
+    shipped,
     yu_liu,
 )
 from fedsrc.audit.methods.native import Native, NativeReport
@@ -51,8 +49,8 @@ from fedsrc.audit.methods.setting import (
 
 _ALL = (
     ltt.METHODS, federated.METHODS, local_only.METHODS, c_rag.METHODS, yu_liu.METHODS, anytime_crc.METHODS, csa.METHODS,
-    fixed_time.METHODS, schedule.METHODS, ratio.METHODS, contrast.METHODS, variance_adaptive.METHODS,
-    private_sequence.METHODS, private_e_values.METHODS, betting.METHODS, capital.METHODS, controls.METHODS,
+    fixed_time.METHODS, schedule.METHODS, shipped.METHODS, private_sequence.METHODS, private_e_values.METHODS,
+    betting.METHODS, capital.METHODS, controls.METHODS,
 )  # fmt: skip
 METHODS: dict[str, Method] = {method.name: method for method in chain(*_ALL)}
 NATIVE: dict[str, Native] = {

@@ -1,5 +1,4 @@
-"""The betting certificate, through `fedsrc.maths.betting`: for one target, with the default bets or with tilted ones,
-and as shipped, decided through the ladder of targets.
+"""The betting certificate for one target, through `fedsrc.maths.betting`, with the default bets or with tilted ones.
 
 Native assumptions: predictable recruitment and a declared shift; any loss in [0, 1].
 """
@@ -10,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedsrc.audit.methods.setting import (
     TOLERANCE,
@@ -25,14 +24,12 @@ from fedsrc.audit.methods.setting import (
     Verdict,
     column,
     from_contrast,
-    verdict,
 )
 from fedsrc.maths import betting
 from fedsrc.maths.arrays import Floats
 
 CACHED = 600  # looks times thresholds whose bets fit the processor's cache
 TILTS = np.geomspace(0.05, 8.0, 48)
-RUNGS = tuple(i / 100 for i in range(1, 51))  # the default ladder of a registration
 
 
 def tilted(lam: ArrayLike, r: float) -> Floats:
@@ -63,7 +60,7 @@ def contrast_upper(evidence: Evidence, aim: Aim, theta: Floats) -> Floats:
     """dbar per look and threshold, at most zero exactly when the wealth at the target has reached its line."""
     m = evidence.thresholds
     return betting.d_upper(
-        evidence.unsupported, evidence.supported, evidence.noise, column(evidence.records)[..., None],
+        evidence.unsupported, evidence.supported, evidence.noise, column(evidence.records),
         eta=column(evidence.eta), r_star=aim.target_risk, theta=theta, p=np.full(theta.size, 1.0 / theta.size),
         alpha_d=aim.risk_budget, w=np.full(m, 1.0 / m),
     )  # fmt: skip
@@ -73,7 +70,7 @@ def acceptance_lower(evidence: Evidence, aim: Aim) -> Floats:
     """The mixture bound on acceptance; a higher threshold's bound serves the thresholds below it."""
     m = evidence.thresholds
     a = betting.a_lower(
-        evidence.accepted, evidence.V_A, column(evidence.records)[..., None], eta=column(evidence.eta),
+        evidence.accepted, evidence.V_A, column(evidence.records), eta=column(evidence.eta),
         bets=betting.centres(aim.min_acceptance), alpha_a=aim.acceptance_budget, w=np.full(m, 1.0 / m),
     )  # fmt: skip
     return np.asarray(downwards(np.maximum, a), dtype=np.float64)
@@ -128,7 +125,7 @@ def enough(evidence: Evidence, aim: Aim) -> Bools:
     return kept(downwards(np.logical_or, accepts(evidence, aim, aim.min_acceptance)), evidence)
 
 
-# ---------------------------------------------------------------- one target
+# ---------------------------------------------------------------- the methods
 
 
 def rule(bets: Callable[[float], Floats]) -> Rule:
@@ -175,74 +172,11 @@ def quick(bets: Callable[[float], Floats]) -> Quick:
     return screen
 
 
-# ---------------------------------------------------------------- every target at once
-
-
-def ladder_of(aim: Aim) -> betting.Ladder:
-    """The default ladder, with the target on it."""
-    return betting.ladder(sorted({*RUNGS, aim.target_risk}))
-
-
-def rejections(evidence: Evidence, aim: Aim, rungs: betting.Ladder) -> Bools:
-    """Which rungs are rejected: (..., T, m, G)."""
-    found = betting.wealth_reaches(
-        evidence.unsupported, evidence.supported, evidence.noise, column(evidence.records), eta=column(evidence.eta),
-        rungs=rungs, line=line(evidence, aim.risk_budget),
-    )  # fmt: skip
-    return np.logical_or.accumulate(found, axis=-3) if evidence.declared else found
-
-
-def judge_ladder(evidence: Evidence, aim: Aim) -> Verdict:
-    """The certificate as shipped: risk at most the smallest rung from which upwards all are rejected.
-
-    Unlike in a registration, the refusal budget belongs to acceptance here: no release is refused.
-    """
-    rungs = ladder_of(aim)
-    risk = by_trial(lambda each: betting.risk_upper(rejections(each, aim, rungs), rungs.r), evidence)
-    a = by_trial(lambda each: acceptance_lower(each, aim), evidence)
-    a = np.maximum.accumulate(a, axis=-2) if evidence.declared else a
-    return verdict((risk <= aim.target_risk) & (a >= aim.min_acceptance), risk=risk, acceptance=a)
-
-
-def screen_ladder(evidence: Evidence, aim: Aim, facts: Facts) -> Screen:
-    """A claim is checked from its lowest rung on: higher rungs only where that one is rejected.
-
-    The bound misses the risk exactly when the largest rung below it, and every one above that, is rejected.
-    """
-    rungs = ladder_of(aim)
-    target = np.searchsorted(rungs.r, aim.target_risk)
-    below = np.searchsorted(rungs.r, np.broadcast_to(facts.risk, evidence.accepted.shape) - TOLERANCE) - 1
-    certified = claims(evidence, aim, rungs, np.full(evidence.accepted.shape, target)) & enough(evidence, aim)
-    wrong = claims(evidence, aim, rungs, below)
-    missed = wrong | kept(accepts(evidence, aim, facts.acceptance + TOLERANCE), evidence)
-    return Screen(certified, np.asarray(missed.any(axis=-1)))
-
-
-def claims(evidence: Evidence, aim: Aim, rungs: betting.Ladder, lowest: NDArray[np.int64]) -> Bools:
-    """Whether the rung `lowest` (..., T, m) and every rung above it are rejected by each look; -1 claims nothing."""
-    shown = np.zeros(evidence.accepted.shape, dtype=np.bool_)
-    for rung in np.unique(lowest[lowest >= 0]):
-        here = lowest == rung
-        first = rejections(
-            evidence, aim, betting.Ladder(rungs.r[rung : rung + 1], rungs.theta[rung : rung + 1], rungs.p)
-        )
-        for trial in zip(*np.nonzero((first[..., 0] & here).any(axis=(-2, -1))), strict=True):
-            above = betting.Ladder(rungs.r[rung:], rungs.theta[rung:], rungs.p)
-            shown[trial] |= here[trial] & rejections(evidence.at(trial), aim, above).all(axis=-1)
-    return shown
-
-
-METHODS = (
-    *(
-        Method(
-            name, rule(bets), "own", ("predictable recruitment", "declared shift"),
-            private=True, anytime=True, stops="at any look", source="docs/theory.md, (iv)",
-            quick=quick(bets), last=last(bets),
-        )
-        for name, bets in {"betting": default_bets, "betting-tilted": tilted_bets}.items()
-    ),
+METHODS = tuple(
     Method(
-        "betting-ladder", judge_ladder, "own", ("predictable recruitment", "declared shift"),
-        private=True, anytime=True, stops="at any look", source="docs/theory.md, (iv) Ladder", quick=screen_ladder,
-    ),
+        name, rule(bets), "own", ("predictable recruitment", "declared shift"),
+        private=True, anytime=True, stops="at any look", source="docs/theory.md, (iv)",
+        quick=quick(bets), last=last(bets),
+    )
+    for name, bets in {"betting": default_bets, "betting-tilted": tilted_bets}.items()
 )  # fmt: skip

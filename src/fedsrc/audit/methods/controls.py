@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedsrc.audit.methods import anytime_crc, betting, contrast, csa, fixed_time, ltt, variance_adaptive, yu_liu
+from fedsrc.audit.methods import anytime_crc, betting, csa, fixed_time, ltt, shipped, yu_liu
 from fedsrc.audit.methods.setting import Aim, Evidence, Facts, Method, Screen, Verdict
 from fedsrc.maths.betting import Covariance
 
@@ -99,7 +99,7 @@ CHANGES: dict[str, Change] = {
     "noise-halved": halve_noise,
     "shift-ignored": ignore_shift,
 }
-PROVED = (*variance_adaptive.METHODS, *contrast.METHODS, betting.METHODS[0])
+PROVED = (*(each for each in shipped.METHODS if each.name.startswith("fed-src")), betting.METHODS[0])
 EXACT = (ltt.METHODS[-2], *anytime_crc.METHODS, yu_liu.METHODS[0], *csa.METHODS)
 FIXED = (*fixed_time.METHODS, ltt.METHODS[-2], yu_liu.METHODS[0])
 
