@@ -32,7 +32,7 @@ import pytest
 from fedsrc.audit import events, evidence
 from fedsrc.audit.cell import Cell, build
 from fedsrc.audit.engine import read_trials, run_study, run_task, tasks
-from fedsrc.audit.events import ENDLESS, Events, happen
+from fedsrc.audit.events import Events, happen
 from fedsrc.audit.evidence import aim_of, exact, facts_of, payload_bytes, released, spent
 from fedsrc.audit.looks import looks
 from fedsrc.audit.methods import METHODS, Evidence
@@ -45,6 +45,7 @@ from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.recruiter import next_slots
 from fedsrc.server.tally import Tally, empty, lose, masses, transfer
+from fedsrc.simulate.pool import ENDLESS
 from fedsrc.simulate.population import Support, truth
 
 SEED = (5, 2)  # of a study, and a block

@@ -23,7 +23,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.recruiter import next_slots
 from fedsrc.server.tally import empty
-from fedsrc.simulate.trials import ENDLESS
+from fedsrc.simulate.pool import ENDLESS
 from tests.support.helpers import registration
 
 FIELDS = registration(thresholds=1, grid=True).model_dump()

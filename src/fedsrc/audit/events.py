@@ -17,10 +17,10 @@ from fedsrc.audit.schedule import arrivals, asked
 from fedsrc.audit.study import Setting
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.protocol.registration import Registration
+from fedsrc.simulate.pool import Pool, one_by_one
 from fedsrc.simulate.population import Support
 
 DRAWS, COINS = 1, 3  # streams of a block's seed; noise has the second
-ENDLESS = 1 << 40
 Bools = NDArray[np.bool_]
 
 
@@ -62,7 +62,7 @@ def happen(cell: Cell, *, trials: int, seed: tuple[int, ...], per_site: bool = F
     """Draw a block of trials to the end of the schedule."""
     setting, plan = cell.setting, scheduling(cell)
     draws, coins = np.random.default_rng([*seed, DRAWS]), np.random.default_rng([*seed, COINS])
-    pools = [Pool(site, setting, trials, draws) for site in cell.sites]
+    pools = [Pool(site, trials, draws, one_by_one, _order(site, setting, trials, draws)) for site in cell.sites]
     limits = [_limit(site, setting, cell.registration) for site in cell.sites]
     log = _Log(trials, cell, per_site)
     for _ in range(plan.schedule.rounds):
@@ -79,49 +79,10 @@ def happen(cell: Cell, *, trials: int, seed: tuple[int, ...], per_site: bool = F
     return log.events()
 
 
-class Pool:
-    """One site's supply: independent events of its law, or each unit once in a fresh order per trial."""
-
-    def __init__(self, site: Support, setting: Setting, trials: int, rng: np.random.Generator) -> None:
-        self.rng, self.trials, self.size = rng, trials, site.law.size
-        self.flat = site.masses.reshape(self.size, -1).astype(np.float64)  # exact: far below 2^53
-        self.shape = site.masses.shape[1:]
-        self.cumulative = None if np.ptp(site.law) == 0 else np.cumsum(site.law)[:-1]
-        self.order = (
-            rng.permuted(np.tile(np.arange(self.size), (trials, 1)), axis=1) if setting.draw == "once" else None
-        )
-        self.used = np.zeros(trials, dtype=np.int64)
-        self.seen = np.zeros((trials, self.size), dtype=np.bool_)
-
-    @property
-    def left(self) -> Ints:
-        return np.full(self.trials, ENDLESS) if self.order is None else self.size - self.used
-
-    @property
-    def touched(self) -> Ints:
-        return np.asarray(self.seen.sum(axis=1))
-
-    def take(self, n: Ints) -> Ints:
-        """Masses (trials, 2, m+1) of the next n units, n per trial."""
-        most = int(n.max())
-        if most == 0:
-            return np.zeros((self.trials, *self.shape), dtype=np.int64)
-        picked = self._pick(most)
-        kept = np.arange(most) < n[:, None]
-        where = np.where(kept, picked + self.size * np.arange(self.trials)[:, None], self.trials * self.size)
-        counts = np.bincount(where.ravel(), minlength=self.trials * self.size + 1)[:-1].reshape(self.trials, self.size)
-        self.used += n
-        self.seen |= counts > 0
-        return np.rint(counts @ self.flat).astype(np.int64).reshape(self.trials, *self.shape)
-
-    def _pick(self, most: int) -> Ints:
-        shape = (self.trials, most)
-        if self.order is not None:
-            places = np.minimum(self.used[:, None] + np.arange(most), self.size - 1)
-            return np.take_along_axis(self.order, places, axis=1)
-        if self.cumulative is None:
-            return self.rng.integers(0, self.size, shape)
-        return np.searchsorted(self.cumulative, self.rng.random(shape), side="right")
+def _order(site: Support, setting: Setting, trials: int, rng: np.random.Generator) -> Ints | None:
+    """A fresh order per trial where each unit is drawn once."""
+    units = np.tile(np.arange(site.law.size), (trials, 1))
+    return rng.permuted(units, axis=1) if setting.draw == "once" else None
 
 
 @dataclass(frozen=True)

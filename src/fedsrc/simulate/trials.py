@@ -15,10 +15,10 @@ from fedsrc.protocol.registration import Registration
 from fedsrc.server.bounds import Look, Sample, look
 from fedsrc.server.recruiter import next_slots
 from fedsrc.server.tally import Tally, empty, masses, transfer
+from fedsrc.simulate.pool import Pool, at_once
 from fedsrc.simulate.population import Support
 
 Draw = Literal["with replacement", "once"]
-ENDLESS = 1 << 40
 COARSE = 1e5  # from here on a table of the distribution function would be large, and rounding is as good
 
 
@@ -42,19 +42,21 @@ def streams(
     Noise is not in them, so that several methods and privacy levels can be compared on the same events.
     """
     rng = np.random.default_rng([seed, 1])
-    pools = [_Pool(site, draw, trials, rng) for site in sites]
+    pools = [Pool(site, trials, rng, at_once, _order(site, draw, trials, rng)) for site in sites]
     tally = empty(registration)
     total = np.zeros((trials, *sites[0].masses.shape[1:]), dtype=np.int64)
     for _ in range(registration.schedule.rounds):
-        slots = next_slots(registration, tally, [pool.left for pool in pools])
+        slots = next_slots(registration, tally, [int(pool.left[0]) for pool in pools])
         if not any(slots):
             return
-        for pool, n in zip(pools, slots, strict=True):
-            if n:
-                total = total + pool.take(n)
+        total = sum((pool.take(np.full(trials, n)) for pool, n in zip(pools, slots, strict=True)), start=total)
         grown = tuple(a + b for a, b in zip(tally.slots, slots, strict=True))
         tally = replace(tally, slots=grown, releases=tally.releases + sum(n > 0 for n in slots))
         yield tally, total
+
+
+def _order(site: Support, draw: Draw, trials: int, rng: np.random.Generator) -> Ints | None:
+    return np.argsort(rng.random((trials, site.law.size)), axis=1) if draw == "once" else None
 
 
 def simulate(
@@ -102,30 +104,6 @@ def _edges(scale: float) -> Floats:
     support = np.arange(-reach, reach + 1)
     weight = np.exp(-(support**2) / (2 * scale**2))
     return np.asarray(np.cumsum(weight)[:-1] / weight.sum())
-
-
-class _Pool:
-    """One site's supply of events: without end, or each unit once in a fresh order per trial."""
-
-    def __init__(self, site: Support, draw: Draw, trials: int, rng: np.random.Generator) -> None:
-        self.site, self.rng, self.trials = site, rng, trials
-        self.size = site.law.size
-        self.order = None
-        if draw == "once":
-            self.order = np.argsort(rng.random((trials, self.size)), axis=1)
-        self.left = ENDLESS if self.order is None else self.size
-
-    def take(self, n: int) -> Ints:
-        """Masses (trials, 2, m+1) of the next n units of every trial."""
-        flat = self.site.masses.reshape(self.size, -1).astype(np.float64)  # exact: far below 2^53
-        if self.order is None:
-            counts = self.rng.multinomial(n, self.site.law, size=self.trials).astype(np.float64)
-        else:
-            first = self.size - self.left
-            counts = np.zeros((self.trials, self.size))
-            np.put_along_axis(counts, self.order[:, first : first + n], 1.0, axis=1)
-            self.left -= n
-        return np.rint(counts @ flat).astype(np.int64).reshape(self.trials, *self.site.masses.shape[1:])
 
 
 class _Outcome:
