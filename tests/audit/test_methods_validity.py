@@ -29,7 +29,6 @@ from fedsrc.audit.methods import (
     gather,
     ltt,
     private_e_values,
-    private_sequence,
     selected,
 )
 from fedsrc.audit.methods.controls import Change
@@ -37,6 +36,7 @@ from fedsrc.maths.arrays import Floats
 from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import ladder, log_wealth
 from tests.audit.test_methods import simulated
+from tests.support.formulas import log_half_normal_mixture
 
 ALPHA = 0.05
 
@@ -213,7 +213,7 @@ def _mixture_mean(v: float, charged: float, rho: float, reach: float) -> float:
     """Mean of the mixture at intrinsic time `charged` over N(0, v), on [-reach, reach]."""
     x = np.linspace(-reach, reach, 400_001)
     log_law = norm.logpdf(x, scale=math.sqrt(v))
-    return float(np.trapezoid(np.exp(log_law + private_sequence.log_mixture(x, np.array(charged), rho)), x))
+    return float(np.trapezoid(np.exp(log_law + log_half_normal_mixture(x, np.array(charged), rho)), x))
 
 
 def test_the_mixture_of_a_private_sequence_has_mean_one() -> None:

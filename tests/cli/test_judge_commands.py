@@ -23,7 +23,7 @@ from click.testing import CliRunner, Result
 from fedsrc.cli import score as cli_score
 from fedsrc.cli.fit import fit_command
 from fedsrc.common.canonical import digest
-from fedsrc.data.answers import Answer, write_answers
+from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.catalogue import Settings
 from fedsrc.scores.methods.judge import CHOICES, GREEDY, RULES
@@ -32,6 +32,7 @@ from fedsrc.scores.scoring import score_answers
 from tests.scores.test_mechanistic import planted, recorded
 from tests.scores.test_scoring import Words, answers
 from tests.scores.test_supervised import development
+from tests.support.answers import write_answers
 
 
 class Judge(Words):

@@ -18,11 +18,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsrc.data.answers import Answer, read_answers, write_answers
+from fedsrc.data.answers import Answer, read_answers
 from fedsrc.data.halueval import read_halueval
 from fedsrc.data.ragtruth import marked_fraction, read_ragtruth
 from fedsrc.data.split import PARTS, assign, part_of, select, write_assignments
 from fedsrc.errors import FedsrcError
+from tests.support.answers import write_answers
 
 ROW = {"id": "1", "source": "s", "question": "q?", "evidence": "some text", "response": "an answer", "loss": 1}
 

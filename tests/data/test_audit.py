@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsrc.data.answers import Answer, Notes, Span, read_answers, write_answers
+from fedsrc.data.answers import Answer, Notes, Span, read_answers
 from fedsrc.data.audit import Duplicates, Manifest, audit, audit_lines, length_auc
 from fedsrc.data.choose import Choice, choose, keep
 from fedsrc.data.collection import Collection, open_collection, source_file
@@ -31,6 +31,7 @@ from fedsrc.data.provenance import provenance
 from fedsrc.data.ragtruth import read_noted, read_ragtruth
 from fedsrc.data.split import PARTS, assign, join_sources, one_per_source, torn
 from fedsrc.errors import FedsrcError
+from tests.support.answers import write_answers
 
 BASE = Answer(id="1", source="s", evidence="evidence", response="0123456789", loss=0.0, generator="m", group="QA")
 SPAN = {"start": 2, "end": 5, "text": "234", "label_type": "x", "implicit_true": True, "due_to_null": False}

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsrc.maths.basis import Basis, covariance, linear_variance, sensitivity_squared, suffix_numerators, suffix_series
+from fedsrc.maths.basis import Basis, covariance, sensitivity_squared, suffix_numerators, suffix_series
 from fedsrc.maths.kinds import Adjacency, BasisName, Encoding
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import unit_masses
 from fedsrc.records.units import Units
+from tests.support.formulas import linear_variance
 from tests.support.helpers import changed, registration
 
 M = 6

@@ -14,6 +14,7 @@ import pytest
 from fedsrc.maths import basis, betting, contrast, limits, privacy, ratio, variance_adaptive
 from fedsrc.maths.binomial import clopper_pearson
 from fedsrc.maths.boundaries import F, G, H
+from tests.support.formulas import scale_analytic
 from tests.support.helpers import golden
 
 CASES = golden("certificates.json")["cases"]
@@ -129,7 +130,7 @@ def test_noise_scales(row: dict[str, Any]) -> None:
     squared, eps = row["D"] ** 2, row["eps"]
     assert privacy.scale_of_rho(squared, privacy.rho_paper(eps, 1e-6)) == close(row["paper"], rel=1e-12)
     assert privacy.scale_of_rho(squared, privacy.rho_tight(eps, 1e-6)) == close(row["tight"], rel=1e-9)
-    assert privacy.scale_analytic(squared, eps, 1e-6) == close(row["analytic"], rel=1e-9)
+    assert scale_analytic(squared, eps, 1e-6) == close(row["analytic"], rel=1e-9)
 
 
 def _h2(n: int) -> float:
@@ -151,8 +152,8 @@ def _scales(eps: float) -> Named:
         f"rho_star_eps{eps}": rho,
         f"sigma_paper_eps{eps}": privacy.scale_of_rho(2, rho),
         f"sigma_tight_zcdp_eps{eps}_sens_sqrt2": privacy.scale_of_rho(2, tight),
-        f"sigma_analytic_eps{eps}_sens_sqrt2": privacy.scale_analytic(2, eps, 1e-6),
-        f"sigma_analytic_eps{eps}_sens1": privacy.scale_analytic(1, eps, 1e-6),
+        f"sigma_analytic_eps{eps}_sens_sqrt2": scale_analytic(2, eps, 1e-6),
+        f"sigma_analytic_eps{eps}_sens1": scale_analytic(1, eps, 1e-6),
     }
 
 

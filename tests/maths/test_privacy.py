@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsrc.maths import privacy
+from tests.support.formulas import scale_analytic
 
 EPSILONS = [0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0]
 
@@ -41,13 +42,13 @@ def test_order_of_scales(eps: float, delta: float) -> None:
     """The paper's scale is above the tight one, which is above the exact continuous one."""
     paper = privacy.scale_of_rho(1.0, privacy.rho_paper(eps, delta))
     tight = privacy.scale_of_rho(1.0, privacy.rho_tight(eps, delta))
-    assert paper > tight > privacy.scale_analytic(1.0, eps, delta)
+    assert paper > tight > scale_analytic(1.0, eps, delta)
 
 
 @pytest.mark.parametrize("eps", EPSILONS)
 def test_analytic_scale_agrees_with_dp_accounting(eps: float) -> None:
     expected = dp_accounting.get_sigma_gaussian(eps, 1e-6)
-    assert privacy.scale_analytic(1.0, eps, 1e-6) == pytest.approx(expected, rel=1e-6)
+    assert scale_analytic(1.0, eps, 1e-6) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("eps", [0.5, 1.0, 4.0, 8.0])

@@ -16,12 +16,13 @@ import torch
 from click.testing import CliRunner
 
 from fedsrc.cli import score as cli_score
-from fedsrc.data.answers import Answer, write_answers
+from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.models import transformers_sampling
 from fedsrc.scores.models.drawing import pick
 from fedsrc.scores.models.model import Prompted, Sampling, Wanted
 from fedsrc.scores.models.transformers_model import TransformersModel
+from tests.support.answers import write_answers
 
 TOLERANCE = 2e-4
 TOWER = "Context:\nThe tower is 330 metres tall.\n\nQuestion: How tall is it?\nAnswer: "

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from fedsrc.cli import score as cli_score
-from fedsrc.data.answers import Answer, write_answers
+from fedsrc.data.answers import Answer
 from fedsrc.data.embedded import TASKS, Task, score_table
 from fedsrc.data.halueval import read_halueval
 from fedsrc.scores.catalogue import BASIC, Settings
@@ -23,6 +23,7 @@ from fedsrc.scores.models.transformers_model import TransformersModel
 from fedsrc.scores.prompts import controlled
 from fedsrc.scores.scoring import score_answers
 from research.tables.embedded import compact
+from tests.support.answers import write_answers
 
 FACTS = {
     "tower": "The Eiffel Tower in Paris is 330 metres tall and was finished in 1889.",

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsrc.cli import score as cli_score
-from fedsrc.data.answers import Answer, write_answers
+from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.scores.catalogue import BASIC, SAMPLED, SCORES, Settings
@@ -33,6 +33,7 @@ from fedsrc.scores.models.entailment import Entailed, Pair, label_columns
 from fedsrc.scores.models.model import Prompted, Sample, Sampling, TokenScores, Wanted
 from fedsrc.scores.recordings.samples import SampleRecording
 from fedsrc.scores.scoring import Means, score_answers
+from tests.support.answers import write_answers
 
 FACTS = ("the tower is old", "the river is long and cold", "a bridge was built in spring")
 BY_EMBEDDING = [name for name in SAMPLED if name != "selfcheck-nli"]

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from fedsrc.cli import score as cli_score
 from fedsrc.cli.fit import fit_command
 from fedsrc.common.canonical import file_digest
-from fedsrc.data.answers import Answer, write_answers
+from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.records.table import read_records
 from fedsrc.scores import scoring
@@ -32,6 +32,7 @@ from fedsrc.scores.models.model import Prompted, TokenScores
 from fedsrc.scores.prompts import controlled
 from fedsrc.scores.recordings.replay import Recording
 from fedsrc.scores.scoring import score_answers
+from tests.support.answers import write_answers
 
 FACTS = ("the tower is old", "the river is long and cold", "a bridge was built in spring", "the town has two markets")
 WITH_MODEL = [name for name, score in BASIC.items() if score.needs]

@@ -24,7 +24,7 @@ from scipy.special import expit
 
 from fedsrc.cli.fit import fit_command
 from fedsrc.common.canonical import digest_bytes
-from fedsrc.data.answers import Answer, write_answers
+from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.scores.fitted.combine import Combination, fit_combination
@@ -40,6 +40,7 @@ from fedsrc.scores.models.model import HiddenModel, Prompted, SamplingModel, Tok
 from fedsrc.scores.models.torch_tools import Response, Texts
 from fedsrc.scores.models.transformers_model import TransformersModel
 from fedsrc.scores.recordings.replay import Recording
+from tests.support.answers import write_answers
 
 SHA = "0" * 64
 

@@ -83,21 +83,6 @@ def relabelled(support: Support, encoding: Encoding, missed: float, invented: fl
     return _Cells(labels @ cells.law, cells.mass).support(encoding)
 
 
-def total_variation(p: Support, q: Support) -> float:
-    """Half the sum of absolute differences over atoms; units that add the same masses are the same atom.
-
-    It is the distance of what releases can see, bins and losses. Laws of complete units can be further apart, unless
-    units of equal masses are moved alike.
-    """
-    if p.masses.shape[1:] != q.masses.shape[1:]:
-        raise FedsrcError("the two laws do not have the same bins")
-    rows = np.concatenate([p.masses, q.masses]).reshape(p.law.size + q.law.size, -1)
-    atoms, atom = np.unique(rows, axis=0, return_inverse=True)
-    parts = np.split(atom.ravel(), [p.law.size])
-    laws = [np.bincount(part, each.law, len(atoms)) for part, each in zip(parts, (p, q), strict=True)]
-    return float(0.5 * np.abs(laws[0] - laws[1]).sum())
-
-
 @dataclass(frozen=True)
 class _Cells:
     """A law of single answers with loss 0 or 1: probabilities (2, m+1) of supported and unsupported per bin."""

@@ -17,7 +17,7 @@ from typing import IO, Any, NoReturn
 
 import polars as pl
 
-from fedsrc.common.durable import check_regular, write_whole
+from fedsrc.common.durable import check_regular
 from fedsrc.common.parquet import check_unpacked
 from fedsrc.common.tables import UNREADABLE
 from fedsrc.errors import FedsrcError
@@ -106,11 +106,6 @@ def answer_of(row: dict[str, Any], where: str, name: str | None = None) -> Answe
     if "spans" in values:
         values["spans"] = _places(values["spans"], len(row["response"]), where)
     return Answer(**values)
-
-
-def write_answers(path: Path, answers: Iterable[Answer]) -> None:
-    """Answers as JSON lines, in one step: the file is whole or not there."""
-    write_whole(path, answers_bytes(answers))
 
 
 def answers_bytes(answers: Iterable[Answer]) -> bytes:

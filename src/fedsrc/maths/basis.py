@@ -110,16 +110,6 @@ def covariance(encoding: Encoding, v: Floats) -> Covariance:
     return Covariance(v, -v, 2.0 * v)
 
 
-def linear_variance(basis: Basis, encoding: Encoding, a: Floats, b: Floats) -> float:
-    """Noise variance of sum_j a_j U_j + b_j S_j per unit of coordinate variance on the mass scale, across thresholds.
-
-    Thresholds share coordinates, so this is not a sum of per-threshold variances.
-    """
-    if encoding == "complementary":
-        return float(np.sum(basis.spread(a) ** 2) + np.sum(basis.spread(b) ** 2))
-    return float(np.sum(basis.spread(a - b) ** 2) + np.sum(basis.spread(b) ** 2))
-
-
 @lru_cache(maxsize=32)
 def suffix_numerators(m: int, k: int) -> Ints:
     """2^k fhat(q) for q < m: f(0) = 1, f(q) = f(q-1) (2q-1) / (2q), rounded to integers.

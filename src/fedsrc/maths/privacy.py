@@ -89,18 +89,6 @@ def delta_gaussian(mu: float, eps: float) -> float:
     return float(ndtr(mu / 2 - eps / mu) - math.exp(eps + log_ndtr(-mu / 2 - eps / mu)))
 
 
-def scale_analytic(sensitivity_squared: float, eps: float, delta: float) -> float:
-    """The smallest continuous Gaussian scale with (eps, delta)-DP, for comparison with the scales that are used.
-
-    Theory: (iii).
-    """
-    high = 1.0
-    while delta_gaussian(high, eps) < delta:
-        high *= 2.0
-    mu = brentq(lambda t: delta_gaussian(t, eps) - delta, 1e-9, high, xtol=1e-300, rtol=1e-14)
-    return float(math.sqrt(sensitivity_squared) / mu)
-
-
 def epsilon_of(rho: float, delta: float, conversion: Conversion) -> float:
     """Convert zCDP to approximate DP by the registered conversion."""
     return epsilon_tight(rho, delta) if conversion == "tight" else epsilon_paper(rho, delta)

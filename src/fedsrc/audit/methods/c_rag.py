@@ -8,7 +8,6 @@ configurations Bonferroni; then it decides exactly as `ltt-hb-bonferroni`, and s
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import betaincinv, rel_entr
 
 from fedsrc.audit.methods import acceptance
@@ -39,16 +38,6 @@ def bentkus_upper(Z: Floats, A: Floats, level: float) -> Floats:
 def risk_upper(Z: Floats, A: Floats, level: float) -> Floats:
     """The smaller of the two inversions."""
     return np.minimum(hoeffding_upper(Z, A, level), bentkus_upper(Z, A, level))
-
-
-def shifted_risk(R: ArrayLike, variance: ArrayLike, n: ArrayLike, hellinger: float, level: float) -> Floats:
-    """Empirical risk under a shift of that Hellinger distance, to be inverted as any other; no method here uses it."""
-    R, variance, n = (np.asarray(x, dtype=np.float64) for x in (R, variance, n))
-    h, k = hellinger, 1.0 - hellinger**2
-    moved = h**2 * (2.0 - h**2) * (1.0 - R) + 2.0 * h * k * np.sqrt(2.0 - h**2) * np.sqrt(variance)
-    spread = k * (k / np.sqrt(2.0 * n) + 2.0 * h * np.sqrt(2.0 * (2.0 - h**2)) / np.sqrt(n - 1.0))
-    tail = spread * np.sqrt(np.log(4.0 / level)) + np.sqrt(np.log(8.0 / level) / (2.0 * n))
-    return np.asarray(R + moved + tail, dtype=np.float64)
 
 
 def judge(evidence: Evidence, aim: Aim) -> Verdict:

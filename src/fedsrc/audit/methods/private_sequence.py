@@ -13,7 +13,6 @@ at least sqrt(rho/(v+rho)) (2 e^{z^2/2} - 1), and `boundary` is where that equal
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import log_ndtr
 
 from fedsrc.audit.methods.setting import Aim, Evidence, Method, Verdict, column, from_contrast
 from fedsrc.maths.arrays import Floats
@@ -25,12 +24,6 @@ def precision(alpha: float, v: float = TUNED_FOR) -> float:
     """rho that makes the boundary at level alpha near its tightest at intrinsic time v."""
     log_term = 2.0 * np.log(1.0 / alpha)
     return float(v / (log_term + np.log1p(log_term)))
-
-
-def log_mixture(S: Floats, v: Floats, rho: float) -> Floats:
-    """log of the half-normal mixture of exp(theta S - theta^2 v/2)."""
-    z = S / np.sqrt(v + rho)
-    return np.asarray(np.log(2.0) + 0.5 * np.log(rho / (v + rho)) + z**2 / 2.0 + log_ndtr(z), dtype=np.float64)
 
 
 def boundary(v: Floats, rho: float, alpha: float) -> Floats:

@@ -10,8 +10,6 @@ Notation
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -27,17 +25,6 @@ def contrast_upper(Z: ArrayLike, s: ArrayLike, n: ArrayLike, r: float, level: Ar
     rest = np.maximum(n - 1.0, 1.0)
     S2 = np.maximum(0.0, Z * (1.0 - r) ** 2 + (s - Z) * r**2 - n * mean**2) / rest
     return np.asarray(mean + np.sqrt(2.0 * S2 * log_term / n) + 7.0 * log_term / (3.0 * rest), dtype=np.float64)
-
-
-def utility_lower(s: ArrayLike, n: ArrayLike, level: ArrayLike) -> Floats:
-    """ULCB for utility = acceptance: mean - sqrt(2 S_u^2 log(4/level)/n) - 7 log(4/level)/(3(n-1))."""
-    s, n = np.asarray(s, dtype=np.float64), np.asarray(n, dtype=np.float64)
-    return -contrast_upper(np.zeros_like(s), s, n, 1.0, level)
-
-
-def records_needed(min_acceptance: float, m: int, delta: float) -> int:
-    """The source's sample-size condition, ceil(32 log(32 m/delta) / min_acceptance). It guides; it does not decide."""
-    return math.ceil(32.0 * math.log(32.0 * m / delta) / min_acceptance)
 
 
 def rule(*, spending: bool) -> Rule:
