@@ -51,6 +51,7 @@ def ranked(folder: Path, name: str, file: str, most: tuple[int, int]) -> Ranked:
     candidates = [each for each in scores_of(development) if each not in CONTROLS]
     cost = passes(scores_of(development), most)
     choice = choose(development, candidates, cost, records_sha256=file_digest(path))
+    choice.check(map(str, frame["source"]))
     return Ranked(name, frame, areas(Rows(name, frame), scores_of(frame)), choice)
 
 

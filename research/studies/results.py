@@ -104,7 +104,7 @@ def distil(name: str, folder: Path, tables: Path) -> Result:
         raise FedsrcError(f"the folder holds another study than {name!r}", where=str(folder))
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     records = compact(frame)
-    known = [{key: _text(value) for key, value in each.items()} for each in cells(study, tables)]
+    known = [{key: plain(value) for key, value in each.items()} for each in cells(study, tables)]
     kept = {key: manifest[key] for key in ("digest", "seed", "trials", "tables", "versions", "cost")}
     return Result(name, study, records, {"study": name, **kept, "records": _digest(records), "cells": known})
 
@@ -151,7 +151,7 @@ def _digest(records: pl.DataFrame) -> str:
     return digest_bytes(buffer.getvalue())
 
 
-def _text(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """JSON has no infinity and no NaN."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 

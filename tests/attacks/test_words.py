@@ -17,7 +17,7 @@ import pytest
 from scipy.stats import norm
 
 from fedsrc.audit.study import Study
-from fedsrc.audit.summary import _notes
+from fedsrc.audit.summary import notes_on
 from fedsrc.common.words import ADJACENCY
 from fedsrc.maths import limits
 from fedsrc.maths.basis import Basis, sensitivity_squared
@@ -204,7 +204,7 @@ def notes(more: str) -> str:
     import polars as pl
 
     study = Study.from_toml(STUDY + more)
-    return " ".join(_notes(study, pl.DataFrame({"conditional": [False], "not_met": [""]})))
+    return " ".join(notes_on(study, pl.DataFrame({"conditional": [False], "not_met": [""]})))
 
 
 def test_a_summary_says_which_release_and_how_many_splits() -> None:

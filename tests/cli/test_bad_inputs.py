@@ -36,8 +36,7 @@ from fedsrc.records.units import Records
 from fedsrc.site import ledger
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
-from tests.support.crash_scenarios import NAMES, by_files, files_registration, key
-from tests.support.crash_scenarios import _answer as answer
+from tests.support.crash_scenarios import NAMES, answer, by_files, files_registration, key
 from tests.support.forged import forge, unsigned
 from tests.support.helpers import table
 

@@ -31,8 +31,7 @@ from fedsrc.server.state import Replay
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
 from research.attacks.mutants import damaged, twisted
-from tests.support.crash_scenarios import NAMES, by_files, files_registration, key
-from tests.support.crash_scenarios import _answer as answer
+from tests.support.crash_scenarios import NAMES, answer, by_files, files_registration, key
 
 pytestmark = [pytest.mark.thorough, pytest.mark.filterwarnings("ignore:.*torn by a crash:UserWarning")]
 Accepts = Callable[[bytes], bool]

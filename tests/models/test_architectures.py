@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.models.model import Prompted
-from fedsrc.scores.models.transformers_model import TransformersModel, _ready
+from fedsrc.scores.models.transformers_model import TransformersModel, tried
 
 SIZES: dict[str, Any] = {
     "vocab_size": 300, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
@@ -48,7 +48,7 @@ def tiny(kind: str, **more: Any) -> Any:
 
 
 def ready(model: Any, tokenizer: Any) -> TransformersModel:
-    return _ready(model, tokenizer, {"model": "tiny", "revision": "0"}, "cpu", "float32", None)
+    return tried(model, tokenizer, {"model": "tiny", "revision": "0"}, "cpu", "float32", None)
 
 
 @pytest.mark.parametrize(

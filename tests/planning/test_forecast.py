@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fedsrc.maths.basis import covariance
-from fedsrc.planning.forecast import _falling, after_abstention, forecast, from_declared, from_development
+from fedsrc.planning.forecast import after_abstention, as_falling, forecast, from_declared, from_development
 from fedsrc.planning.reach import noised_rates, sampled_rates
 from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
@@ -127,13 +127,13 @@ def test_development_records_rule_nothing_out_lightly() -> None:
 def test_noised_masses_fall_and_stay_in_range() -> None:
     for seed in range(20):
         noisy = 100 * np.linspace(1, 0, 20) + np.random.default_rng(seed).normal(0, 30, 20)
-        flat = _falling(noisy, 100)
+        flat = as_falling(noisy, 100)
         assert (np.diff(flat) <= 0).all()
         assert flat.min() >= 0
         assert flat.max() <= 100
     falling = np.array([9.0, 9.0, 4.0, 0.5])
-    assert _falling(falling, 10).tolist() == falling.tolist()
-    assert _falling(np.array([4.0, 6.0, 5.0]), 10).tolist() == [5.0, 5.0, 4.5]
+    assert as_falling(falling, 10).tolist() == falling.tolist()
+    assert as_falling(np.array([4.0, 6.0, 5.0]), 10).tolist() == [5.0, 5.0, 4.5]
 
 
 def test_nothing_to_say_before_any_release() -> None:

@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedsrc.audit.cell import SPLIT, _records, _values, split
+from fedsrc.audit.cell import SPLIT, records_of, split, thresholds_of
 from fedsrc.audit.engine import Task, run_task, tasks
 from fedsrc.audit.study import Binormal, Printed
 from fedsrc.audit.summary import known
@@ -31,7 +31,7 @@ from fedsrc.errors import FedsrcError
 from research.studies import figures
 from research.studies.catalogue import FOLDER, LONG, NAMES, missing_tables, path_of, printed, study_of
 from research.studies.reproduce import detector_table, overview, reproduce
-from research.studies.results import Places, _text, compact, read_result, write_result
+from research.studies.results import Places, compact, plain, read_result, write_result
 
 pytestmark = pytest.mark.thorough
 
@@ -124,7 +124,7 @@ def test_the_records_are_those_of_the_study(name: str) -> None:
     for key, value in known(study_of(name), index, Path()).items():
         kept_value = result.manifest["cells"][index][key]
         assert kept_value == (
-            pytest.approx(value) if isinstance(value, float) and math.isfinite(value) else _text(value)
+            pytest.approx(value) if isinstance(value, float) and math.isfinite(value) else plain(value)
         )
 
 
@@ -149,14 +149,14 @@ def test_no_choice_can_see_evaluation_labels(name: str) -> None:
     study = study_of(name)
     setting, population = study.settings[0], study.populations[0]
     assert setting.heldout_share > 0
-    records = _records(population, Path())  # type: ignore[arg-type]
+    records = records_of(population, Path())  # type: ignore[arg-type]
     parts = split(records, setting, np.random.default_rng([study.seed, SPLIT]))
     held = np.isin(records.score, parts.heldout.score) & ~np.isin(records.score, parts.calibration.score)
     every = setting.thresholds_from == "support"
     turned = replace(records, loss=np.where(held | every, 1.0 - records.loss, records.loss))
     again = split(turned, setting, np.random.default_rng([study.seed, SPLIT]))
     assert held.any()
-    assert _values(parts, setting) == _values(again, setting)
+    assert thresholds_of(parts, setting) == thresholds_of(again, setting)
 
 
 def test_surrogates_are_called_so() -> None:

@@ -64,10 +64,10 @@ def by_files(folder: Path, run: str = "run") -> None:
             allow(ledger, name, reg, max_epsilon=10.0)
     done = start(reg, folder / run, key(9))
     while done.certificate is None:
-        done = collect(folder / run, [_answer(folder, path) for path in done.waiting], key(9))
+        done = collect(folder / run, [answer(folder, path) for path in done.waiting], key(9))
 
 
-def _answer(folder: Path, path: Path) -> Path:
+def answer(folder: Path, path: Path) -> Path:
     site = read_request(path).request.site
     own = table(200, seed=NAMES.index(site) + 50, ids=True)
     with closing(Ledger(folder / f"{site}.ledger")) as ledger:

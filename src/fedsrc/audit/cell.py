@@ -85,7 +85,7 @@ def build(setting: Setting, population: Population, *, seed: int, folder: Path) 
         return _from_boundary(setting, population)
     if isinstance(population, Printed):
         return _from_printed(setting, population)
-    records = _records(population, folder)
+    records = records_of(population, folder)
     if setting.unit == "source":
         check_unit(records, "source", f"population {population.name!r}")
     parts = split(records, setting, np.random.default_rng([seed, SPLIT]))
@@ -93,7 +93,7 @@ def build(setting: Setting, population: Population, *, seed: int, folder: Path) 
     binary = bool(np.isin(parts.calibration.loss, (0.0, 1.0)).all())
     answers = most_answers(records, np.ones(len(records), dtype=np.bool_)) if setting.unit == "source" else 1
     registration = _registration(
-        setting, len(indices), values=_values(parts, setting), answers=min(answers, 10), binary=binary
+        setting, len(indices), values=thresholds_of(parts, setting), answers=min(answers, 10), binary=binary
     )
     sites = uniform(registration, [parts.calibration.take(each) for each in indices])
     heldout = _heldout(registration, parts.heldout) if len(parts.heldout) else None
@@ -143,7 +143,8 @@ def _source_sites(records: Records, units: Units) -> Positions:
     return np.asarray([site_of[name] for name in units.ids or ()], dtype=np.int64)
 
 
-def _records(population: Table | Demo | Binormal, folder: Path) -> Records:
+def records_of(population: Table | Demo | Binormal, folder: Path) -> Records:
+    """All records of a population, before any split."""
     if isinstance(population, Table):
         return _table(population, folder / population.table)
     if isinstance(population, Binormal):
@@ -211,8 +212,11 @@ def _dealt(parts: Parts, setting: Setting, rng: np.random.Generator) -> list[Pos
     return partition.iid(n, setting.sites, rng)
 
 
-def _values(parts: Parts, setting: Setting) -> tuple[float, ...]:
-    """Paper: Proposition (condthresh) for thresholds from the calibration scores: no label is looked at."""
+def thresholds_of(parts: Parts, setting: Setting) -> tuple[float, ...]:
+    """Where a setting puts its thresholds: no label of the calibration is looked at.
+
+    Paper: Proposition (condthresh) for thresholds from the calibration scores.
+    """
     if setting.thresholds_from == "grid":
         return grid_thresholds(setting.thresholds)
     if setting.thresholds_from == "support":

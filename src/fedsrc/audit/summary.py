@@ -252,7 +252,12 @@ def _cost(folder: Path) -> str:
 def text(study: Study, tables: Tables, cost: str) -> str:
     """The tables for reading: validity first, then what it bought, then what each method takes for granted."""
     figures = [[*_names(study, each), *_figures(each)] for each in tables.methods.iter_rows(named=True)]
-    parts = [f"# {study.name}", study.about, *_notes(study, tables.methods), markdown([*study.varied, *HEAD], figures)]
+    parts = [
+        f"# {study.name}",
+        study.about,
+        *notes_on(study, tables.methods),
+        markdown([*study.varied, *HEAD], figures),
+    ]
     if tables.native.height:
         native = [[*_names(study, each), *_native(each)] for each in tables.native.iter_rows(named=True)]
         parts += [NATIVE_NOTE, markdown([*study.varied, *NATIVE_HEAD], native)]
@@ -266,7 +271,8 @@ def markdown(head: list[str], body: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *body])
 
 
-def _notes(study: Study, table: pl.DataFrame) -> list[str]:
+def notes_on(study: Study, table: pl.DataFrame) -> list[str]:
+    """What a reader of the table must know."""
     notes = [
         f"{study.trials:,} trials per row, study {study.digest[:16]}. Violations: trials in which any bound, at any"
         " look and threshold, missed the enumerated truth, fired or not. Acceptance, risk, records and reuse are means"

@@ -191,12 +191,12 @@ def after_abstention(replay: Replay) -> Forecast | None:
 
 def _law(registration: Registration, seen: Masses, units: int) -> Support:
     """The law that the noised masses of so many units show."""
-    cells = [-np.diff(_falling(each, units), append=0.0) for each in (seen.supported, seen.unsupported)]
+    cells = [-np.diff(as_falling(each, units), append=0.0) for each in (seen.supported, seen.unsupported)]
     rejected = max(0.0, units - float(cells[0].sum() + cells[1].sum()))
     return from_cells(registration, np.append(0.0, cells[0]), np.append(rejected, cells[1]))
 
 
-def _falling(noised: Floats, units: int) -> Floats:
+def as_falling(noised: Floats, units: int) -> Floats:
     """Noised suffix masses as masses that fall with the threshold, between none and all of the units: midway between
     the lowest falling line above them and the highest below. Noise does not add up, as it would bin by bin."""
     above = np.maximum.accumulate(noised[::-1])[::-1]

@@ -48,7 +48,8 @@ class Choice(Value):
 
     def check(self, sources: Iterable[str]) -> None:
         """Refuse sources that the choice was made on."""
-        seen = sorted({each for each in sources if source_print(each) in set(self.source_fingerprints)})
+        known = set(self.source_fingerprints)
+        seen = sorted({each for each in sources if source_print(each) in known})
         if seen:
             names = ", ".join(repr(each) for each in seen[:3]) + (", ..." if len(seen) > 3 else "")
             raise FedsrcError(

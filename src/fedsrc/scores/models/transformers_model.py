@@ -270,7 +270,7 @@ def load(
     else:
         commit = getattr(model.config, "_commit_hash", None) or revision or "unknown"
         identity = {"model": name, "revision": str(commit)}
-    return _ready(model, tokenizer, identity, device, dtype, batch_tokens)
+    return tried(model, tokenizer, identity, device, dtype, batch_tokens)
 
 
 def load_gguf(
@@ -287,10 +287,10 @@ def load_gguf(
         )
         if _pre_tokenizer(path) == "smollm":
             _split_digits(tokenizer)
-    return _ready(model, tokenizer, {"model": path.name, "revision": file_digest(path)}, device, dtype, batch_tokens)
+    return tried(model, tokenizer, {"model": path.name, "revision": file_digest(path)}, device, dtype, batch_tokens)
 
 
-def _ready(
+def tried(
     model: Any, tokenizer: Any, identity: dict[str, str], device: str, dtype: str, batch_tokens: int | None
 ) -> TransformersModel:
     """The model, tried once: it must agree with a plain forward pass on two short pairs."""
