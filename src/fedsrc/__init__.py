@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedsrc.gate.gate import Decision, Gate
     from fedsrc.planning.forecast import Forecast, forecast
     from fedsrc.planning.register import Choices, development_part, register
+    from fedsrc.protocol.certificate import Certificate
     from fedsrc.protocol.messages import Release, Request
     from fedsrc.protocol.registration import Registration
     from fedsrc.protocol.transcript import Transcript, read_transcript
@@ -41,6 +42,7 @@ _HOMES = {
     "gate.gate": ("Decision", "Gate"),
     "planning.forecast": ("Forecast", "forecast"),
     "planning.register": ("Choices", "development_part", "register"),
+    "protocol.certificate": ("Certificate",),
     "protocol.messages": ("Release", "Request"),
     "protocol.registration": ("Registration",),
     "protocol.transcript": ("Transcript", "read_transcript"),
@@ -60,6 +62,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Bounds",
+    "Certificate",
     "Choices",
     "Columns",
     "Decision",
