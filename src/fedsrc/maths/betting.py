@@ -107,9 +107,9 @@ def d_upper(
     U: Floats,
     S: Floats,
     V: Covariance,
-    N: ArrayLike,
+    N: float | Floats,
     *,
-    eta: ArrayLike,
+    eta: float | Floats,
     r_star: float,
     theta: Floats,
     p: Floats,
@@ -128,7 +128,7 @@ def d_upper(
 
 
 def a_lower(
-    A: Floats, V_A: Floats, N: ArrayLike, *, eta: ArrayLike, bets: Centres, alpha_a: float, w: Floats
+    A: Floats, V_A: Floats, N: float | Floats, *, eta: float | Floats, bets: Centres, alpha_a: float, w: Floats
 ) -> Floats:
     """Lower bound on acceptance: max(0, a - eta), a the root of the mixture over centres and bets.
 
