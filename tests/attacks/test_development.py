@@ -133,7 +133,7 @@ def test_exact_quantiles_caps_and_grids_are_caught(tmp_path: Path, name: str) ->
 
 
 def test_a_graded_loss_is_not_told_by_the_grid(tmp_path: Path) -> None:
-    with pytest.raises(FedsrcError, match="--loss-grid"):
+    with pytest.raises(FedsrcError, match="`loss_grid=100`"):
         leaves(sources(loss=0.5), tmp_path, None)
 
 

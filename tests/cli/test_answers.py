@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fedsrc.cli.answers import answers_command
+from fedsrc.cli.streams import in_flags
 from fedsrc.data import hub
 from fedsrc.data.answers import read_answers
 from fedsrc.errors import FedsrcError
@@ -114,7 +115,7 @@ def test_refusals_write_nothing(call: Any, tmp_path: Path) -> None:
     ):
         done = call(*how)
         assert isinstance(done.exception, FedsrcError), (how, done.output)
-        assert message in str(done.exception)
+        assert message in in_flags(str(done.exception))
         assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert "error: 2 answers have no evidence" in done.stderr
     for how in (("own.jsonl", "--shares", "1,0"), ("own.jsonl", "--shares", "a,b,c"), ("own.jsonl", "--part", "test")):

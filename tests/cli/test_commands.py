@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsrc.cli.streams import in_flags
 from tests.support.warm import warm_command
 
 KEYS = {
@@ -435,3 +436,19 @@ def test_a_read_only_place_is_an_error_not_a_traceback(fedsrc: Any, tmp_path: Pa
     done = fedsrc("certify", "t.csv", "--target", "0.2", "--epsilon", "4", "-o", "run")
     assert done.code == 2
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("`unit='source'` makes it the unit", "--unit source makes it the unit"),
+        ("is it 'the clinic'? `site_column='the clinic'`", "is it 'the clinic'? --site-column 'the clinic'"),
+        ("`loss_grid=100`, `grid=` or `fresh=True`", "--loss-grid 100, --grid or --fresh"),
+        ("run `fedsrc allow` first; `x` = 1", "run `fedsrc allow` first; `x` = 1"),
+        (f"`source_column={'it`s'!r}`", f"`source_column={'it`s'!r}`"),
+        (f"`source_column={chr(39)!r}`", "--source-column ''\"'\"''"),
+    ],
+)
+def test_arguments_of_the_library_are_flags_on_the_command_line(said: str, shown: str) -> None:
+    """Mutants killed: underscores kept, values not quoted for a shell, other words in backquotes turned into flags."""
+    assert in_flags(said) == shown

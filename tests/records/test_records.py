@@ -116,7 +116,7 @@ def test_a_score_or_loss_names_nothing(tmp_path: Path, what: str) -> None:
 
 def test_a_near_name_is_offered(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "loss,score,the clinic\n1,0.5,a\n")
-    with pytest.raises(FedsrcError, match="hint: is it 'the clinic'\\? --site-column 'the clinic'"):
+    with pytest.raises(FedsrcError, match="hint: is it 'the clinic'\\? `site_column='the clinic'`"):
         read_records(path, columns=Columns(site="the clinik"))
 
 
@@ -150,8 +150,8 @@ def test_a_column_named_like_a_source_is_not_passed_over(tmp_path: Path, name: s
     assert found.like_source == name
     with pytest.raises(FedsrcError, match=f"values of column '{name}' stand in several rows") as error:
         check_unit(found, None, "t.csv")
-    assert "--unit source" in str(error.value)
-    assert "--unit record" in str(error.value)
+    assert "`unit='source'`" in str(error.value)
+    assert "`unit='record'`" in str(error.value)
     assert check_unit(found, "record", "t.csv") == "record"
     named = read_records(tmp_path / "t.csv", columns=Columns(source=name))
     assert check_unit(named, "source", "t.csv") == "source"

@@ -134,10 +134,10 @@ def test_nothing_else_of_protected_records_is_registered(tmp_path: Path) -> None
     shared = replace(table(300), source=np.arange(300) % 100, source_names=names)
     part: dict[str, Any] = {"unit": "source", "share": 1.0}
     assert made(tmp_path / "a", shared, **part).privacy.max_answers == 10
-    with pytest.raises(FedsrcError, match="--max-answers"):
+    with pytest.raises(FedsrcError, match="`max_answers=`"):
         made(tmp_path / "b", shared, answer_weight="answer", **part)
     graded = replace(table(300), loss=np.full(300, 0.5))
-    with pytest.raises(FedsrcError, match="--loss-grid"):
+    with pytest.raises(FedsrcError, match="`loss_grid=100`"):
         made(tmp_path / "c", graded, 1.0)
     assert not (tmp_path / "c").exists()
     assert made(tmp_path / "c", graded, 1.0, loss_grid=10).privacy.loss_grid == 10

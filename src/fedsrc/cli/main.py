@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 import fedsrc
-from fedsrc.cli.streams import outlive_readers, say
+from fedsrc.cli.streams import in_flags, outlive_readers, say
 from fedsrc.errors import FedsrcError
 
 COMMANDS = {  # the first sentence of each one's help: `fedsrc --help` loads no command
@@ -87,7 +87,7 @@ def main() -> None:
     try:
         sys.exit(cli(standalone_mode=False) or 0)
     except FedsrcError as error:
-        say(f"error: {error}")
+        say(f"error: {in_flags(str(error))}")
     except click.ClickException as error:
         error.show()
     except (click.Abort, KeyboardInterrupt):

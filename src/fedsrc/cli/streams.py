@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import shlex
 import signal
 import sys
@@ -10,6 +12,8 @@ from io import TextIOWrapper
 from typing import Any, NoReturn, TextIO
 
 import click
+
+ARGUMENT = re.compile(r"`(\w+)=(True|\d+|'[^'`]*'|\"[^\"`]*\"|)`")  # an argument, as errors of the library name it
 
 
 class Unbroken(TextIOWrapper):
@@ -47,6 +51,17 @@ def outlive_readers() -> None:
 def command(*parts: object) -> str:
     """A command line as a shell takes it."""
     return shlex.join(str(part) for part in parts)
+
+
+def in_flags(message: str) -> str:
+    """A message of the library as a command line says it: `unit='source'` is --unit source, `grid=` is --grid."""
+    return ARGUMENT.sub(_flag, message)
+
+
+def _flag(argument: re.Match[str]) -> str:
+    name, value = argument.groups()
+    flag = f"--{name.replace('_', '-')}"
+    return flag if value in ("", "True") else f"{flag} {shlex.quote(str(ast.literal_eval(value)))}"
 
 
 def say(text: str) -> None:

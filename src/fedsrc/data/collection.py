@@ -125,7 +125,7 @@ def _halueval_task(path: Path, task: str | None) -> halueval.Task | None:
         wanted = [each for each in there if task is None or each == task.lower()]
         if len(wanted) != 1:
             raise FedsrcError(
-                "which of HaluEval's tasks?", where=str(path), hint=" or ".join(f"--task {each}" for each in there)
+                "which of HaluEval's tasks?", where=str(path), hint=" or ".join(f"`task={each!r}`" for each in there)
             )
         return wanted[0]
     if not {".json", ".jsonl", ".ndjson"} & set(path.suffixes):
@@ -133,7 +133,9 @@ def _halueval_task(path: Path, task: str | None) -> halueval.Task | None:
     first = next(json_lines(path), None)
     found = halueval.task_of(first[1]) if first else None
     if found is not None and task is not None and task.lower() != found:
-        raise FedsrcError(f"this is HaluEval's {found} file", where=str(path), hint=f"--task {found}, or leave it out")
+        raise FedsrcError(
+            f"this is HaluEval's {found} file", where=str(path), hint=f"`task={found!r}`, or leave it out"
+        )
     return found
 
 
@@ -157,11 +159,11 @@ def _own(path: Path) -> Collection:
 
 def _only_whole(collection: Collection, pairs: int | None) -> Collection:
     if pairs is not None:
-        raise FedsrcError("--pairs belongs to HaluEval", hint="leave it out")
+        raise FedsrcError("`pairs=` belongs to HaluEval", hint="leave it out")
     return collection
 
 
 def _names(name: str) -> str:
     if name == "halueval":
-        return "which task? --task qa, --task dialogue or --task summarization"
+        return "which task? `task='qa'`, `task='dialogue'` or `task='summarization'`"
     return f"names are {', '.join(hub.COLLECTIONS)}"

@@ -200,12 +200,12 @@ def _settled(choices: Choices, records: Records, development: Development) -> Ch
 def _check_declared(choices: Choices, *, binary: bool, unused: bool) -> None:
     """What is registered of protected records is declared: of those that develop, nothing but the noised release; of
     a table beside a public grid nothing at all, for its records may calibrate later."""
-    why = "with --grid nothing is taken from the table" if choices.grid else "nothing exact is taken from the table"
+    why = "with `grid=` nothing is taken from the table" if choices.grid else "nothing exact is taken from the table"
     shared = choices.unit == "source" and choices.max_answers is None
     if shared and (unused or choices.answer_weight == "answer"):
-        raise FedsrcError(why, hint="say how many answers a source may have: --max-answers")
+        raise FedsrcError(why, hint="say how many answers a source may have: `max_answers=`")
     if choices.loss_grid is None and not binary:
-        raise FedsrcError(why, hint="losses are graded: say how finely, --loss-grid 100")
+        raise FedsrcError(why, hint="losses are graded: say how finely, `loss_grid=100`")
 
 
 def development_labels(records: Records, development: Development, unit: Unit) -> Labels:
@@ -237,9 +237,9 @@ def _ranks(values: Floats) -> Floats:
 def register_grid(choices: Choices, sites: Sequence[str] | None) -> Registration:
     """A registration on a public grid: no record is looked at."""
     if not choices.grid or not sites:
-        raise FedsrcError("without development records, --grid and --sites are needed")
+        raise FedsrcError("without development records, `grid=` and `sites=` are needed")
     if choices.unit == "source" and choices.max_answers is None:
-        raise FedsrcError("without development records, sources need --max-answers")
+        raise FedsrcError("without development records, sources need `max_answers=`")
     return _build(choices, _grid(choices), tuple(sites), None)
 
 
@@ -262,7 +262,7 @@ def _scored(records: Records, development: Development, unit: Unit) -> Floats:
     if units < FEWEST or not scored.size:
         raise FedsrcError(
             f"{units} development {unit}s with {scored.size} scores are too few for thresholds",
-            hint=f"{FEWEST} of them are the fewest: bring more records, or take evenly spaced thresholds with --grid",
+            hint=f"{FEWEST} of them are the fewest: bring more records, or take evenly spaced thresholds with `grid=`",
         )
     return scored
 

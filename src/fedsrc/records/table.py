@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import json
 import re
-import shlex
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -358,13 +357,14 @@ def _other_name(name: str, what: str, present: Collection[str]) -> str:
         return SEPARATORS
     near = difflib.get_close_matches(name, present, n=1)
     if near:
-        return f"is it {near[0]!r}? --{what}-column {shlex.quote(near[0])}"
-    return "name the columns with --score-column, --loss-column, --site-column, --source-column and --id-column"
+        return f"is it {near[0]!r}? `{what}_column={near[0]!r}`"
+    names = [f"`{each}_column=`" for each in ("score", "loss", "site", "source", "id")]
+    return f"name the columns with {', '.join(names[:-1])} and {names[-1]}"
 
 
 def _missing_value(what: str) -> str:
     meaning = "it is then never accepted" if what == "score" else "it then counts as unsupported"
-    return f"complete the row, or pass --missing keep ({meaning})"
+    return f"complete the row, or pass `missing='keep'` ({meaning})"
 
 
 def _repeated(column: pl.Series) -> str | None:

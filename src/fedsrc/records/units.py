@@ -8,7 +8,6 @@ Theory: (v), What a program owes the neighbouring relation.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -138,13 +137,13 @@ def several_answers(where: str, column: str | None = None) -> FedsrcError:
         return FedsrcError(
             "some sources have several answers, so records are not independent",
             where=where,
-            hint="--unit source makes the source the unit; --unit record asserts that records are independent",
+            hint="`unit='source'` makes the source the unit; `unit='record'` asserts that records are independent",
         )
     return FedsrcError(
         f"values of column {column!r} stand in several rows, and by its name it is a source",
         where=where,
-        hint=f"--source-column {shlex.quote(column)} --unit source makes it the unit;"
-        " --unit record asserts that records are independent",
+        hint=f"`source_column={column!r}` `unit='source'` makes it the unit;"
+        " `unit='record'` asserts that records are independent",
     )
 
 
@@ -160,7 +159,7 @@ def check_owner(names: tuple[str, ...], site: str) -> None:
 def _source_codes(records: Records) -> Positions:
     if records.source is None:
         raise FedsrcError(
-            "unit = 'source' needs a source column", hint="name it with --source-column, or use --unit record"
+            "unit = 'source' needs a source column", hint="name it with `source_column=`, or use `unit='record'`"
         )
     return records.source
 

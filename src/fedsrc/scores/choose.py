@@ -87,7 +87,7 @@ def choose(
 def write_choice(path: Path, choice: Choice) -> None:
     """Write a choice to a file that is not there yet."""
     if path.exists():
-        raise FedsrcError("exists already", where=str(path), hint="a choice is made once: choose another -o")
+        raise FedsrcError("exists already", where=str(path), hint="a choice is made once: name another file")
     write_whole(path, json.dumps(choice.model_dump(), indent=1).encode() + b"\n", replace=False)
 
 

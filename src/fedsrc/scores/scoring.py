@@ -73,7 +73,7 @@ def prompted(answers: Sequence[Answer], settings: Settings, model: Any) -> tuple
     if settings.control in ("neutral", "irrelevant") and model is None:
         raise FedsrcError(
             f"evidence control {settings.control!r} matches lengths in tokens, which needs a local model",
-            hint="name the model with --model, or use --control removed or shuffled",
+            hint="name the model with `model=`, or use `control='removed'` or `control='shuffled'`",
         )
     evidence = controlled(answers, settings.control, length)
     present = [Prompted(prompt(answer, answer.evidence), answer.response) for answer in answers]
@@ -127,23 +127,23 @@ def _check(names: Sequence[str], model: LanguageModel | None, means: Means) -> N
     for name in names:
         wanted = SCORES[name].needs
         if wanted & {"present", "verdict"} and model is None:
-            raise FedsrcError(f"{name} needs a language model", hint="give --model, --server or --recording")
+            raise FedsrcError(f"{name} needs a language model", hint="give `model=`, `server=` or `recording=`")
         if "reply" in wanted and means.replies is None:
-            raise FedsrcError(f"{name} needs a model that writes", hint="give --model, --server or --recording")
+            raise FedsrcError(f"{name} needs a model that writes", hint="give `model=`, `server=` or `recording=`")
         if "samples" in wanted and means.samples is None:
-            raise FedsrcError(f"{name} needs drawn responses", hint="give --model, --server or --sample-recording")
+            raise FedsrcError(f"{name} needs drawn responses", hint="give `model=`, `server=` or `sample_recording=`")
         if "samples" in wanted and SCORES[name].samples(means.count) < SCORES[name].matched:
-            raise FedsrcError(f"{name} needs at least {SCORES[name].matched} samples", hint="give --samples more")
+            raise FedsrcError(f"{name} needs at least {SCORES[name].matched} samples", hint="give `samples=` more")
         if "entailment" in wanted and means.entails is None:
             raise FedsrcError(
-                f"{name} needs an entailment model", hint="give --entailment microsoft/deberta-large-mnli"
+                f"{name} needs an entailment model", hint="give `entailment='microsoft/deberta-large-mnli'`"
             )
         if (
             wanted & {"embedding", "meaning"}
             and means.embeds is None
             and ("embedding" in wanted or means.entails is None)
         ):
-            raise FedsrcError(f"{name} needs a model that embeds texts", hint="give --embedding")
+            raise FedsrcError(f"{name} needs a model that embeds texts", hint="give `embedding=`")
 
 
 def _with_tokens(
@@ -251,7 +251,7 @@ def _refuse_no_room(answers: Sequence[Answer], draws: Sequence[Sequence[Wanted]]
         raise FedsrcError(
             f"{len(places):,} of {len(answers):,} prompts leave no room for a response in the model's "
             f"{local.limit:,} tokens: {answers[places[0]].id!r}{', ...' if len(places) > 1 else ''}",
-            hint="use a model with a longer context, a smaller --sample-tokens, or shorten the evidence yourself",
+            hint="use a model with a longer context, a smaller `sample_tokens=`, or shorten the evidence yourself",
         )
 
 

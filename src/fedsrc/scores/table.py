@@ -24,7 +24,7 @@ def losses_of(answers: Sequence[Answer], loss: str) -> list[float | None]:
     if loss == "any":
         return [None if answer.loss is None else float(answer.loss > 0) for answer in answers]
     if any(answer.span_fraction is None for answer in answers):
-        raise FedsrcError("--loss graded needs a span_fraction for every answer")
+        raise FedsrcError("`loss='graded'` needs a span_fraction for every answer")
     return [answer.span_fraction for answer in answers]
 
 

@@ -87,13 +87,14 @@ def _again(stored: bytes, draft: Registration, ledger: Ledger, *, public: bool) 
         raise FedsrcError(
             "the development records of this table were published before, as they are: noise no longer protects them",
             where=str(ledger.path),
-            hint="say so with --public-development, take evenly spaced thresholds with --grid, or bring other records",
+            hint="say so with `public_development=True`, take evenly spaced thresholds with `grid=`,"
+            " or bring other records",
         )
     if public:
         raise FedsrcError(
             "the development records of this table were released with noise before: they cannot be public",
             where=str(ledger.path),
-            hint="leave --public-development out: the same noised release is used again",
+            hint="leave `public_development=` out: the same noised release is used again",
         )
     try:
         release = Noised.model_validate_json(stored)
@@ -103,6 +104,6 @@ def _again(stored: bytes, draft: Registration, ledger: Ledger, *, public: bool) 
         raise FedsrcError(
             f"the development records of this table were released before, as {release.privacy.unit}s",
             where=str(ledger.path),
-            hint=f"register with --unit {release.privacy.unit}, take --grid, or bring other records",
+            hint=f"register with `unit={release.privacy.unit!r}`, take `grid=`, or bring other records",
         )
     return release

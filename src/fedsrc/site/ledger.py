@@ -150,7 +150,7 @@ class Ledger:
             raise FedsrcError(
                 "there is no ledger here",
                 where=str(path),
-                hint="name it with --ledger; only a site that has none yet starts one, with `fedsrc allow`",
+                hint="name it with `ledger=`; only a site that has none yet starts one, with `fedsrc allow`",
             )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -442,7 +442,7 @@ class Ledger:
         )
 
     def _question(self, what: str, hint: str) -> FedsrcError:
-        hint += ", or pass --fresh to assert that no unit was in an earlier table"
+        hint += ", or pass `fresh=True` to assert that no unit was in an earlier table"
         return FedsrcError(what, where=str(self.path), hint=hint)
 
     def _overlap(self, sql: sqlite3.Connection, content: str, cells: int) -> Overlap | None:

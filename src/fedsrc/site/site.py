@@ -111,7 +111,7 @@ def open_sites(
     if in_order and registration.privacy.unit == "source":
         raise FedsrcError(
             "sources have no order in a table: their answers stand in several rows",
-            hint="leave --in-order out; to keep to time, give each stretch of it as a table of its own",
+            hint="leave `in_order=` out; to keep to time, give each stretch of it as a table of its own",
         )
     sites, found = [], calibrating(registration, records)
     with ledger.at_once():

@@ -47,7 +47,7 @@ def score_with(parameters: Parameters, answers: Sequence[Answer], model: Model) 
     if isinstance(parameters, Probe):
         return probe_scores(parameters, answers, model)
     if not isinstance(model, TransformersModel):
-        raise FedsrcError("a detector needs its local model", hint="give --model, not a server or a recording")
+        raise FedsrcError("a detector needs its local model", hint="give `model=`, not a server or a recording")
     with adapted(model, parameters) as tuned:
         return probe_scores(parameters.head, answers, tuned)
 
@@ -55,7 +55,7 @@ def score_with(parameters: Parameters, answers: Sequence[Answer], model: Model) 
 def both_sides(answers: Sequence[Answer], model: Model) -> tuple[list[TokenScores], list[TokenScores]]:
     """Token scores of every response with its evidence, and without."""
     if isinstance(model, SignalRecording):
-        raise FedsrcError("mechanistic signals hold no token scores", where=str(model.path), hint="give --model")
+        raise FedsrcError("mechanistic signals hold no token scores", where=str(model.path), hint="give `model=`")
     return model.score(pairs_of(answers, "present")), model.score(pairs_of(answers, "removed"))
 
 
@@ -68,7 +68,7 @@ def signals_of(answers: Sequence[Answer], model: object) -> list[Signals]:
         return signals(model, pairs)
     raise FedsrcError(
         "a mechanistic score needs a model's attention and states, which this backend does not give",
-        hint="give --model, not a server, or a recording that has signals beside it",
+        hint="give `model=`, not a server, or a recording that has signals beside it",
     )
 
 
@@ -88,12 +88,12 @@ def hidden_states(answers: Sequence[Answer], model: object, layer: int) -> list[
     if not isinstance(model, HiddenModel):
         raise FedsrcError(
             "a probe needs a model's hidden states, which this backend does not give",
-            hint="give --model, not a server or a recording",
+            hint="give `model=`, not a server or a recording",
         )
     try:
         return model.hidden(pairs_of(answers, "present"), layer)
     except IndexError as error:
-        raise FedsrcError(f"the model has no layer {layer}", hint="give a smaller --layer") from error
+        raise FedsrcError(f"the model has no layer {layer}", hint="give a smaller `layer=`") from error
 
 
 def pairs_of(answers: Sequence[Answer], control: Control) -> list[Prompted]:

@@ -64,5 +64,5 @@ def discrete_semantic_entropy(texts: Sequence[str], same: Same) -> float:
 def sureness(entropy: float, count: int) -> float:
     """1 - entropy / log n, in [0, 1]."""
     if count < 2:
-        raise FedsrcError("the entropy of one sample is always zero", hint="give --samples 2 or more")
+        raise FedsrcError("the entropy of one sample is always zero", hint="give `samples=2` or more")
     return min(1.0, max(0.0, 1.0 - entropy / math.log(count)))

@@ -23,7 +23,7 @@ def open_model(
     if not model.endswith(".gguf"):
         return load(model, revision=revision, device=place, dtype=kind, batch_tokens=batch_tokens)
     if revision is not None:
-        raise FedsrcError("a GGUF file has no revision; its digest stands for it", hint="leave --revision out")
+        raise FedsrcError("a GGUF file has no revision; its digest stands for it", hint="leave `revision=` out")
     return load_gguf(Path(model), device=place, dtype=kind, batch_tokens=batch_tokens)
 
 
@@ -32,10 +32,10 @@ def open_llama_cpp(
 ) -> LlamaCppModel:
     """A GGUF file run by llama.cpp, with the numbers as the file holds them."""
     if not model.endswith(".gguf"):
-        raise FedsrcError("llama.cpp reads .gguf files", where=model, hint="use --backend transformers")
+        raise FedsrcError("llama.cpp reads .gguf files", where=model, hint="use `backend='transformers'`")
     if revision is not None or dtype != "auto" or batch_tokens is not None or device not in ("auto", "cpu"):
         raise FedsrcError(
-            "llama.cpp takes the file as it is", hint="leave --revision, --device, --dtype and --batch-tokens out"
+            "llama.cpp takes the file as it is", hint="leave `revision=`, `device=`, `dtype=` and `batch_tokens=` out"
         )
     return load_llama_cpp(Path(model))
 
@@ -59,7 +59,7 @@ def _device(name: str) -> str:
     if kind not in ("cpu", "cuda") or (number and not number.isdecimal()):
         raise FedsrcError(f"unknown device {name!r}", hint="use cpu, cuda, cuda:1 or auto")
     if kind == "cuda" and (not cuda or int(number or 0) >= import_torch().cuda.device_count()):
-        raise FedsrcError(f"there is no device {name!r} here", hint="use --device cpu")
+        raise FedsrcError(f"there is no device {name!r} here", hint="use `device='cpu'`")
     return name
 
 

@@ -108,7 +108,7 @@ class LlamaCppModel:
         data, pieces = text.encode(), [self._piece(each) for each in ids]
         joined = b"".join(pieces)
         if joined not in (data, b" " + data):
-            raise FedsrcError("the tokens of a response do not spell it", hint="use --backend transformers")
+            raise FedsrcError("the tokens of a response do not spell it", hint="use `backend='transformers'`")
         spans = spans_of_bytes(data, [len(each) for each in pieces], len(joined) - len(data))
         return _Response(ids, tuple(each.decode(errors="replace") for each in pieces), spans)
 

@@ -95,7 +95,7 @@ def memory() -> Iterator[None]:
     try:
         yield
     except import_torch().OutOfMemoryError as error:
-        raise FedsrcError("the device ran out of memory", hint="give a smaller --batch-tokens") from error
+        raise FedsrcError("the device ran out of memory", hint="give a smaller `batch_tokens=`") from error
 
 
 def import_torch() -> Any:

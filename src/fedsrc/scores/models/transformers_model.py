@@ -323,7 +323,7 @@ def _try(model: TransformersModel, name: str, tolerance: float) -> None:
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise FedsrcError(
             f"{name}: this kind of model cannot be scored here, it failed its trial: {said}",
-            hint="use another model, or a server that returns prompt log-probabilities (--server)",
+            hint="use another model, or a server that returns prompt log-probabilities (`server=`)",
         ) from error
 
 

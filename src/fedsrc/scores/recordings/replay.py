@@ -31,7 +31,7 @@ class Recording:
     def __init__(self, path: Path, model: LanguageModel | None = None) -> None:
         self.path, self.model = path, model
         self._known: dict[str, TokenScores] = {}
-        self._file = LineFile(path, None if model is None else dict(model.identity), self._take, "--recording")
+        self._file = LineFile(path, None if model is None else dict(model.identity), self._take, "`recording=`")
         self.identity = self._file.identity
 
     def _take(self, row: dict[str, Any], where: str) -> None:

@@ -21,7 +21,7 @@ from fedsrc.scores.models.model import Sample, Sampling, Wanted
 from fedsrc.scores.recordings.line_file import LineFile
 from fedsrc.scores.recordings.replay import PLACES
 
-OPTION = "--sample-recording"
+OPTION = "`sample_recording=`"
 
 
 class Drawing(Protocol):
@@ -71,7 +71,7 @@ class SampleRecording:
             raise FedsrcError(
                 f"{len(missing):,} of {len(set(wanted)):,} responses are not in the recording",
                 where=str(self.path),
-                hint="name the model to draw them, or ask for fewer with --samples",
+                hint="name the model to draw them, or ask for fewer with `samples=`",
             )
         if missing and self.model is not None:
             self._record(missing, self.model)

@@ -30,7 +30,7 @@ class SignalRecording:
         self.path, self.model = path, model
         self._known: dict[str, Signals] = {}
         expected = None if model is None else {**model.identity, "signals": f"prompt tokens attended to: {SHARE:g}"}
-        self._file = LineFile(path, expected, self._take, "--recording")
+        self._file = LineFile(path, expected, self._take, "`recording=`")
         self.identity = self._file.identity
         if "signals" not in self.identity:
             raise FedsrcError("is not a recording of mechanistic signals", where=str(path))
