@@ -10,7 +10,6 @@ import numpy as np
 
 from fedsrc.maths.arrays import Ints
 from fedsrc.planning.register import Choices, register_grid
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.bounds import Look, Sample, look
 from fedsrc.server.recruiter import next_slots
@@ -34,7 +33,7 @@ def thrown_away(first: int, count: int, _: Path) -> dict[str, int]:
     `old` looks at every round by itself, as it was where no weights are declared.
     """
     reg, rng = plan([None]), np.random.default_rng([20_501, first])
-    rule, total = registered_mechanism(reg), np.zeros((count, 2, registered_mechanism(reg).basis.p))
+    rule, total = reg.mechanism, np.zeros((count, 2, reg.mechanism.basis.p))
     before: Look | None = None
     ever = np.zeros(count, dtype=bool)
     for number in range(1, ROUNDS + 1):

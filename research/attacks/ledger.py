@@ -22,7 +22,6 @@ import polars as pl
 from fedsrc.cli.table import ledger_of
 from fedsrc.errors import FedsrcError
 from fedsrc.planning.register import Choices, register_grid
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import calibrating
@@ -159,7 +158,7 @@ class World:
             return
         slots, number = int(self.rng.integers(1, left + 1)), int(self.rng.integers(1, 1 << 40))
         reg = cut.registration
-        scale = registered_mechanism(reg).scale
+        scale = reg.mechanism.scale
         site.answer(Request(registration=reg.digest, number=number, round=1, site=site.name, slots=slots, scale=scale))
         leaving = site.intake.order()[first : first + slots].tolist()
         if cut.source is not None:

@@ -19,7 +19,6 @@ from fedsrc.audit.membership import Bools, Worlds
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.binomial import clopper_pearson
 from fedsrc.planning.register import Choices, development_part, register
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Request, parse_release
 from fedsrc.protocol.registration import Registration
 from fedsrc.records import units
@@ -72,7 +71,7 @@ def registered(path: Path) -> Registration:
 def worlds(reg: Registration, paths: tuple[Path, Path]) -> Worlds:
     """What the attacker knows: the exact integers of both files."""
     absent, present = (histogram(reg, calibrating(reg, read_records(path))["local"]) for path in paths)
-    rule = registered_mechanism(reg)
+    rule = reg.mechanism
     baseline = rule.basis.encode(absent)
     return Worlds(absent, present, baseline, rule.basis.encode(present) - baseline, rule.scale)
 
@@ -86,7 +85,7 @@ def released(reg: Registration, path: Path, ledger: Path) -> Ints:
 
 
 def _request(reg: Registration, site: Site) -> Request:
-    scale = registered_mechanism(reg).scale
+    scale = reg.mechanism.scale
     return Request(registration=reg.digest, number=1, round=1, site="local", slots=site.intake.units, scale=scale)
 
 
@@ -97,7 +96,7 @@ def play(change: Change, sources: int, count: int, folder: Path, *, old: bool = 
         reg = registered(paths[0])
         pair, coins = worlds(reg, paths), membership.fair_coins(count)
         seen = [released(reg, paths[int(coin)], folder / f"{i}.ledger") for i, coin in enumerate(coins)]
-    apart = pair.distance / registered_mechanism(reg).sensitivity
+    apart = pair.distance / reg.mechanism.sensitivity
     evidence = membership.evidence(pair, np.asarray(seen)) if apart else np.zeros(count)
     return Played(evidence, coins, apart)
 

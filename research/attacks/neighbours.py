@@ -18,7 +18,6 @@ import polars as pl
 
 from fedsrc.maths.arrays import Ints
 from fedsrc.planning.register import Choices, register_grid
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import calibrating, calibration_rows
 from fedsrc.records.masses import histogram, unit_masses
@@ -159,7 +158,7 @@ def _measured(number: int, folder: Path) -> Measured:
     other, third = neighbour(one, number), renamed(one, number)
     before, after = seen(one, folder / f"one.{one.kind}"), seen(other, folder / f"other.{one.kind}")
     change = _change(one, before, after)
-    length = registered_mechanism(one.registration).sensitivity
+    length = one.registration.mechanism.sensitivity
     sizes = np.sqrt((change.astype(np.float64) ** 2).sum(axis=(1, 2))) / length
     together = float(np.sqrt((change.sum(axis=0).astype(np.float64) ** 2).sum()) / length)
     moved = 0
@@ -182,7 +181,7 @@ def development_change(number: int, folder: Path) -> float | None:
     if part is None:
         return None
     grid = over_grid(one.registration)
-    rule, exact = registered_mechanism(grid), list[Ints]()
+    rule, exact = grid.mechanism, list[Ints]()
     for each, name in ((one, "one"), (neighbour(one, number), "other")):
         path = folder / f"{name}.{one.kind}"
         _write(each, path)
@@ -203,7 +202,7 @@ def _change(made: Case, before: Seen, after: Seen) -> Ints:
         raise AssertionError("neighbouring tables have equally many units that calibrate")
     exact = after.exact.copy()
     if made.registration.privacy.adjacency == "zero-out" and made.name in after.masses:
-        basis = registered_mechanism(made.registration).basis
+        basis = made.registration.mechanism.basis
         exact[after.release_of[made.name]] -= basis.encode(np.asarray(after.masses[made.name]))
     return before.exact - exact
 
@@ -214,7 +213,7 @@ def seen(made: Case, path: Path) -> Seen:
     masses, count, names = _batches(made, path) if made.reader == "batches" else _whole(made, path)
     order = _intake(len(names), made.order).order().tolist()
     releases = [(at, min(made.slots, len(names) - at)) for at in range(0, len(names), made.slots)]
-    basis = registered_mechanism(made.registration).basis
+    basis = made.registration.mechanism.basis
     counts = [basis.encode(count(first, slots)) for first, slots in releases]
     place = {names[unit]: at // made.slots for at, unit in enumerate(order)}
     return Seen(dict(zip(names, masses, strict=True)), place, np.asarray(counts).reshape(len(counts), 2, basis.p))

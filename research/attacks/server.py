@@ -28,7 +28,6 @@ from fedsrc.maths.betting import slopes
 from fedsrc.maths.binomial import clopper_pearson
 from fedsrc.planning.register import Choices, register_grid
 from fedsrc.protocol.certificate import Certificate
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Release, Request, parse_release
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
@@ -97,7 +96,7 @@ class Honest:
 
     def asked_for(self, slots: int, number: int = 1) -> Request:
         """A request of the server's own making, which the site cannot tell from the registered rule's."""
-        scale = registered_mechanism(self.reg).scale
+        scale = self.reg.mechanism.scale
         return Request(
             registration=self.reg.digest, number=number, round=number, site=self.name, slots=slots, scale=scale
         )
@@ -323,7 +322,7 @@ CHUNK = 50
 
 def releases_of(game: Game, reg: Registration, runs: int, rng: np.random.Generator) -> Masses:
     """Masses of releases with simulated noise, (runs, releases, 1)."""
-    rule = registered_mechanism(reg)
+    rule = reg.mechanism
     bad = rng.binomial(game.slots, RISK, (runs, game.releases))
     counts = np.zeros((runs, game.releases, 2, 2), dtype=np.int64)
     counts[..., 0, 1], counts[..., 1, 1] = game.slots - bad, bad
@@ -400,7 +399,7 @@ def _ever_shown(game: Game, reg: Registration, seen: Masses, arrive: Bools, *, m
 
 def _variance(reg: Registration) -> float:
     """Of the noise on one suffix mass of one release."""
-    return float(suffix_variance(registered_mechanism(reg))[0])
+    return float(suffix_variance(reg.mechanism)[0])
 
 
 def free_retries(runs: int, seed: int) -> dict[str, int]:

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from fedsrc.planning.register import Choices, development_part, register_grid
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.records import development, units
 from fedsrc.records.development import development_rows
 from fedsrc.records.masses import histogram
@@ -115,7 +114,7 @@ def _one_answer_more(sources: int) -> Record:
 
 def _moved(body: list[str]) -> float:
     reg = register_grid(Choices(0.2, 1.0, grid=True, unit="source", max_answers=3), ["local"])
-    rule, exact = registered_mechanism(reg), []
+    rule, exact = reg.mechanism, []
     with tempfile.TemporaryDirectory() as folder:
         for answers in (1, 2):
             path = Path(folder, "t.csv")

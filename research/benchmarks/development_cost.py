@@ -20,8 +20,9 @@ from fedsrc.maths.arrays import Floats
 from fedsrc.maths.basis import Basis
 from fedsrc.maths.quantiles import noised_quantiles, score_grid
 from fedsrc.planning.register import Choices, development_part, draft, quantile_thresholds, register
-from fedsrc.protocol.mechanism import development_mechanism, registered_mechanism
-from fedsrc.protocol.registration import Noised, Privacy, Registration
+from fedsrc.protocol.mechanism import development_mechanism
+from fedsrc.protocol.privacy import Noised, Privacy
+from fedsrc.protocol.registration import Registration
 from fedsrc.records.units import Records, units_of
 from fedsrc.simulate.population import truth, uniform
 from fedsrc.simulate.trials import discrete_gaussian, simulate
@@ -98,7 +99,7 @@ def registered(way: Way, found: Found, target: float, epsilon: float, number: in
 def seeded(made: Registration, records: Records, number: int) -> Noised:
     """A development release with noise that can be drawn again, for a study."""
     grid, part = over_grid(made), development_part(records, "record", 1.0)
-    rule = registered_mechanism(grid)
+    rule = grid.mechanism
     exact = rule.basis.encode(development_masses(grid, records, part))
     noise = discrete_gaussian(np.random.default_rng([11, number]), rule.scale, exact.shape)
     first, second = (exact + noise).tolist()

@@ -20,7 +20,6 @@ from fedsrc.audit.membership import Audit, Bools, Publish, Worlds
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.privacy import rho_of_scale
 from fedsrc.planning.register import Choices, Preset, register_grid
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import histogram
 from fedsrc.records.units import Units
@@ -94,7 +93,7 @@ def batch(registration: Registration) -> Worlds:
 
 def wrong_noise(registration: Registration, factor: float, histograms: Ints) -> Ints:
     """A broken site: the registered release with its noise scale multiplied, declared to OpenDP as what it is."""
-    rule = registered_mechanism(registration)
+    rule = registration.mechanism
     scale = rule.scale * factor
     rho = rho_of_scale(rule.sensitivity**2, scale)
     blocks = np.split(rule.basis.encode(histograms), range(BLOCK, len(histograms), BLOCK))

@@ -26,7 +26,6 @@ from fedsrc.maths import detector
 from fedsrc.maths.betting import Covariance
 from fedsrc.maths.binomial import clopper_pearson
 from fedsrc.planning.register import Choices, development_part, register
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.units import Records, units_of
 from fedsrc.server.alarm import RoundSample, bets_of, evidence, fold, log_line, plan_of, round_sample
@@ -84,7 +83,7 @@ def releases(
     reg: Registration, scene: Scene, risks: tuple[float, ...], rng: np.random.Generator, runs: int
 ) -> RoundSample:
     """One round of every run: exact masses of accepted units, encoded and noised as a site does."""
-    rule = registered_mechanism(reg)
+    rule = reg.mechanism
     slots = np.asarray(scene.slots)
     accepted = rng.binomial(slots, ACCEPTANCE, (runs, slots.size))
     bad = rng.binomial(accepted, np.asarray(risks))
@@ -338,7 +337,7 @@ def watched(reg: Registration, story: Story, site: Support, j: int, rng: np.rand
         },
         "development": None,
     })  # fmt: skip
-    rule, order = registered_mechanism(watch), rng.permutation(site.law.size)
+    rule, order = watch.mechanism, rng.permutation(site.law.size)
     log_M, used, t = detector.nothing(plan_of(watch).bets.count), 0, 0
     while used < order.size:
         size, t = whole(STORY_BATCH, order.size - used), t + 1

@@ -15,7 +15,6 @@ import polars as pl
 from fedsrc.common.canonical import digest
 from fedsrc.maths.arrays import Floats
 from fedsrc.planning.register import Choices, Preset, quantile_thresholds
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.server.tally import masses
 from fedsrc.simulate.population import Truth
 from fedsrc.simulate.trials import simulate
@@ -180,7 +179,7 @@ def figure(records: float) -> str:
 def noise(answers: Answers, epsilon: float) -> float:
     """Standard deviation of the noise in a sum over accepted answers, five releases, averaged over thresholds."""
     registration = registration_of(answers.splits["probe"][0], Choices(0.3, epsilon))
-    size = registered_mechanism(registration).basis.p
+    size = registration.mechanism.basis.p
     seen = masses(registration, np.zeros((2, size), dtype=np.int64), SITES)
     return float(np.sqrt(seen.noise.uu).mean())
 

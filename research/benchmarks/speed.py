@@ -21,9 +21,9 @@ from scipy.special import logsumexp, ndtr, ndtri
 from fedsrc.common.clock import utc_now
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.planning.register import Choices, development_part, register
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Link, Release, Request
-from fedsrc.protocol.registration import Betting, Registration
+from fedsrc.protocol.methods import Betting
+from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import histogram
 from fedsrc.records.units import Units, units_of
 from fedsrc.server.bounds import BettingPlan, Bounds, Look, Sample, betting_plan, look, report
@@ -85,7 +85,7 @@ def case(thresholds: int) -> Case:
     registration = register(
         Choices(0.2, 4.0, thresholds=thresholds, public_development=True), table, development_part(table, "record", 1.0)
     )
-    rule, units = registered_mechanism(registration), units_of(table, "a site", "record")
+    rule, units = registration.mechanism, units_of(table, "a site", "record")
     exact = rule.basis.encode(histogram(registration, units.take(np.arange(RECORDS))))
     noise = (discrete_gaussian(rng, rule.scale, exact.shape) for _ in range(RELEASES))
     sums = sum(noise, start=exact)

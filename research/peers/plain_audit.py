@@ -25,7 +25,6 @@ from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import Covariance
 from fedsrc.maths.transfer import eta
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.server.recruiter import next_slots
 from fedsrc.server.tally import empty, suffix_variance
 from fedsrc.simulate.trials import discrete_gaussian
@@ -107,7 +106,7 @@ class Seen(NamedTuple):
 def plan_of(cell: Cell, methods: Sequence[str] = ("fed-src-c", "fed-src-va", "betting")) -> Plan:
     """What trials of the cell share; a cell that the loop is not written for is refused."""
     _check(cell)
-    aim, rule = aim_of(cell.registration), registered_mechanism(cell.registration)
+    aim, rule = aim_of(cell.registration), cell.registration.mechanism
     a, z = cell.weights @ cell.acceptance, cell.weights @ cell.unsupported
     risk = np.divide(z, a, out=np.zeros_like(a), where=a > 0)
     known: dict[str, Method] = {
@@ -141,7 +140,7 @@ def _sites(cell: Cell) -> Iterator[Site]:
 def _looks(cell: Cell) -> Iterator[Look]:
     """The schedule: it depends on public numbers only, so it is the same in every trial."""
     registration, r = cell.registration, cell.registration.claim.target_risk
-    variance = suffix_variance(registered_mechanism(registration))
+    variance = suffix_variance(registration.mechanism)
     drift = np.asarray([site.drift for site in registration.sites])
     tally = empty(registration)
     for number in range(1, registration.schedule.rounds + 1):

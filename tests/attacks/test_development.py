@@ -31,7 +31,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import certify_table, register_table
 from fedsrc.maths.arrays import Ints
 from fedsrc.planning.register import Choices, development_part, register, register_grid
-from fedsrc.protocol.mechanism import Mechanism, registered_mechanism
+from fedsrc.protocol.mechanism import Mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.records import units
 from fedsrc.records.development import development_rows
@@ -172,7 +172,7 @@ def test_the_best_guess_is_as_good_as_the_privacy_allows() -> None:
     """
     part, records = development_part(RECORDS, "record", 0.2), RECORDS
     grid = over_grid(register(Choices(0.2, 1.0, grid=True), records, part))
-    rule, count = registered_mechanism(grid), 500
+    rule, count = grid.mechanism, 500
     own = np.flatnonzero(development_rows(records, part, "record"))[0]
     worlds = []
     for value in (1.0, 0.0):

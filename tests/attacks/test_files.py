@@ -41,7 +41,6 @@ from fedsrc.federation.flower.node_keys import name_of_private, name_of_public
 from fedsrc.federation.live import log
 from fedsrc.federation.live.guard import Guard
 from fedsrc.gate.gate import Gate
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Request, SignedRequest, read_request
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
@@ -447,9 +446,7 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def ask(number: int) -> Frame:
-    asked = Request(
-        registration=REG.digest, number=number, round=number, site="a", slots=60, scale=registered_mechanism(REG).scale
-    )
+    asked = Request(registration=REG.digest, number=number, round=number, site="a", slots=60, scale=REG.mechanism.scale)
     return Frame(RELEASE, SignedRequest.by(asked, SERVER).to_bytes())
 
 

@@ -28,7 +28,6 @@ from fedsrc.common.canonical import file_digest
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.planning.register import Choices, register_grid
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.records import table as reading
@@ -120,7 +119,7 @@ class World:
         first, left = self.ledger.spent(site.intake), site.intake.units - self.ledger.spent(site.intake)
         if not left:
             return
-        slots, scale = int(self.rng.integers(1, left + 1)), registered_mechanism(registration).scale
+        slots, scale = int(self.rng.integers(1, left + 1)), registration.mechanism.scale
         number = int(self.rng.integers(1, 1 << 40))
         site.answer(
             Request(registration=registration.digest, number=number, round=1, site=site.name, slots=slots, scale=scale)

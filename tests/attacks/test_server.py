@@ -30,10 +30,10 @@ from fedsrc.federation.local import certify_table, register_table
 from fedsrc.planning.register import Choices, register_grid
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.handshake import Hello
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Release, Request, parse_release
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
-from fedsrc.protocol.registration import Development, Registration
+from fedsrc.protocol.privacy import Development
+from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Absent, Announced, Arrived, Asked, Closed, Entry, Opened, Transcript
 from fedsrc.report.card import card_text
 from fedsrc.server.issue import issue
@@ -241,7 +241,7 @@ def requests_of(reg: Registration, arrives: list[bool]) -> list[Request]:
     replay, pattern = Replay(reg, [Opened(registration=reg.digest)]), iter(arrives)
     heads = dict.fromkeys(NAMES, (0, "0" * 64))
     found: list[Request] = []
-    nothing = (0,) * registered_mechanism(reg).basis.p
+    nothing = (0,) * reg.mechanism.basis.p
     while replay.why_over() is None:
         for request in replay.plan():
             found.append(request)

@@ -18,7 +18,6 @@ import pytest
 
 from fedsrc.maths.arrays import Ints
 from fedsrc.planning.register import Choices, development_part, register, register_grid
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.records import development, table, units
 from fedsrc.records.development import calibrating, development_rows
 from fedsrc.records.masses import histogram
@@ -87,7 +86,7 @@ def exact_of(path: Path, sources: int, answers: int) -> tuple[Ints, float]:
             lines.append(f"s{source:04d},{rng.uniform(0, 0.3) if loss else rng.uniform(0.7, 1):.4f},{loss}")
     path.write_text("\n".join(lines) + "\n")
     reg = register_grid(Choices(0.2, 1.0, grid=True, unit="source", max_answers=3), ["local"])
-    rule = registered_mechanism(reg)
+    rule = reg.mechanism
     counts = histogram(reg, units_of(read_records(path), "local", "source", max_answers=3))
     return rule.basis.encode(counts), rule.sensitivity
 

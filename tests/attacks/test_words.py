@@ -24,7 +24,7 @@ from fedsrc.maths.basis import Basis, sensitivity_squared
 from fedsrc.maths.privacy import epsilon_tight, rho_tight
 from fedsrc.planning.forecast import Forecast
 from fedsrc.protocol.certificate import Certificate
-from fedsrc.protocol.mechanism import registered_mechanism, replacement_epsilon
+from fedsrc.protocol.disclosure import replacement_epsilon
 from fedsrc.protocol.messages import Link, Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Announced, Arrived, Asked, Chain, Closed, Ended, Opened
@@ -223,7 +223,7 @@ def test_the_replacement_epsilon_stands_beside_the_registered_one(epsilon: float
     """Twice the rho of the default release; against the sensitivities by search, tests/maths/test_basis.py."""
     reg = registration(epsilon=epsilon)
     found = replacement_epsilon(reg)
-    assert found == pytest.approx(epsilon_tight(2 * registered_mechanism(reg).rho, 1e-6), abs=1e-6)
+    assert found == pytest.approx(epsilon_tight(2 * reg.mechanism.rho, 1e-6), abs=1e-6)
     assert found == pytest.approx(other, abs=0.002)
     body = body_of(reg)
     assert body.privacy.replacement_epsilon == found
@@ -240,7 +240,7 @@ def test_other_registrations_have_their_own() -> None:
     assert "any other" not in card.card_text(body_of(free))
     basis = Basis("bins", len(paper.thresholds.values), paper.encoding.basis_bits)
     zero_out, replaced = (sensitivity_squared(basis, "paired", each) for each in ("zero-out", "replacement"))
-    rho = registered_mechanism(paper).rho * replaced / zero_out
+    rho = paper.mechanism.rho * replaced / zero_out
     assert replacement_epsilon(paper) == pytest.approx(epsilon_tight(rho, 1e-6), abs=1e-6)
 
 

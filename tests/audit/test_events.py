@@ -41,7 +41,6 @@ from fedsrc.maths import contrast, privacy
 from fedsrc.maths.basis import Basis, sensitivity_squared
 from fedsrc.maths.betting import Covariance
 from fedsrc.maths.transfer import eta
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.recruiter import next_slots
 from fedsrc.server.tally import Tally, empty, lose, masses, transfer
@@ -376,7 +375,7 @@ def test_evidence_says_what_methods_must_know() -> None:
 
 def check_noise(seen: Evidence, reg: Registration, trial: int, look: int, releases: float) -> None:
     """The covariance proxy is that of so many registered releases."""
-    nothing = np.zeros((2, registered_mechanism(reg).basis.p), dtype=np.int64)
+    nothing = np.zeros((2, reg.mechanism.basis.p), dtype=np.int64)
     for found, expected in zip(seen.noise, masses(reg, nothing, releases).noise, strict=True):
         np.testing.assert_allclose(found[trial, look], expected, rtol=1e-12)
 
@@ -506,7 +505,7 @@ def test_all_messages_together_cost_the_registered_budget(epsilon: float, querie
     budget = privacy.rho_of(epsilon, settings.delta, settings.conversion)
     assert charge.total_rho == pytest.approx(queries * charge.rho, rel=1e-12)
     assert 0.9999 * budget < charge.total_rho <= budget
-    assert charge.total_rho <= registered_mechanism(cell.registration).rho * (1 + 1e-12)
+    assert charge.total_rho <= cell.registration.mechanism.rho * (1 + 1e-12)
     assert 0.999 * epsilon < charge.epsilon <= epsilon
 
 

@@ -33,7 +33,6 @@ from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.basis import sensitivity_squared
 from fedsrc.maths.privacy import delta_gaussian, rho_of_scale
 from fedsrc.planning.register import Choices, register_grid
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import histogram, unit_masses
 from fedsrc.server.recruiter import make_requests
@@ -136,7 +135,7 @@ def test_the_worst_change_reaches_the_registered_sensitivity(basis: str, encodin
     base = register_grid(Choices(0.2, 1.0, thresholds=7, grid=True), ["a"])
     fields = {"adjacency": adjacency, "loss_grid": 4}
     reg = changed(base, privacy=fields, encoding={"kind": encoding, "basis": basis})
-    rule, pair = registered_mechanism(reg), pair_of(reg)
+    rule, pair = reg.mechanism, pair_of(reg)
     squared = sensitivity_squared(rule.basis, reg.encoding.kind, reg.privacy.adjacency)
     assert pair.distance**2 == pytest.approx(squared * rule.grid**2, rel=1e-12)
     assert pair.mu**2 / 2 == pytest.approx(rule.rho, rel=1e-12)
@@ -339,7 +338,7 @@ def test_real_releases_of_the_paper_stay_within_their_claim() -> None:
 
 def noised(reg: Registration, histograms: Ints, factor: float) -> Ints:
     """A release whose noise scale is wrong by a factor; zero is no noise."""
-    rule = registered_mechanism(reg)
+    rule = reg.mechanism
     scale = rule.scale * factor
     rho = rho_of_scale(rule.sensitivity**2, scale)
     return add_discrete_gaussian(rule.basis.encode(histograms), scale, sensitivity=rule.sensitivity, rho=rho)
@@ -348,13 +347,13 @@ def noised(reg: Registration, histograms: Ints, factor: float) -> Ints:
 def bare_vector(reg: Registration, histograms: Ints, bare: int) -> Ints:
     """A release with noise on one vector only."""
     released = noised(reg, histograms, 1.0)
-    released[:, bare] = registered_mechanism(reg).basis.encode(histograms)[:, bare]
+    released[:, bare] = reg.mechanism.basis.encode(histograms)[:, bare]
     return released
 
 
 def same_noise(reg: Registration, histograms: Ints) -> Ints:
     """A release whose noise never changes: one scale up, everywhere."""
-    rule = registered_mechanism(reg)
+    rule = reg.mechanism
     return np.asarray(rule.basis.encode(histograms) + round(rule.scale))
 
 

@@ -46,7 +46,6 @@ from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import Covariance, Ladder, log_wealth
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.records.units import units_of
 from fedsrc.server.bounds import Look, Sample, look
 from fedsrc.server.tally import masses, transfer
@@ -307,7 +306,7 @@ def test_thin_methods_decide_as_a_real_run_does(name: str) -> None:
 
 def _real_looks(reg: Any, records: Any) -> tuple[list[Look], Evidence]:
     """Looks of the real rule on noised streams of four trials, and the same streams as evidence."""
-    rule, rng = registered_mechanism(reg), np.random.default_rng(5)
+    rule, rng = reg.mechanism, np.random.default_rng(5)
     sites = uniform(reg, [units_of(records, name, "record") for name in ("a", "b")])
     noise: Any = np.zeros((4, 2, rule.basis.p), dtype=np.int64)
     seen, looks, before, releases = [], [], None, 0

@@ -27,7 +27,6 @@ from fedsrc.federation.flower.grid import FlowerPost
 from fedsrc.federation.flower.processes import check_free, free_port
 from fedsrc.federation.live.guard import Guard, Refusal
 from fedsrc.federation.live.transport import Patience, Reply
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Request, SignedRequest
 from fedsrc.records.units import Records
 from fedsrc.site.ledger import Ledger
@@ -84,7 +83,7 @@ def test_one_nodes_reply_breaks_no_others() -> None:
 
 
 def request(number: int) -> Frame:
-    scale = registered_mechanism(REG).scale
+    scale = REG.mechanism.scale
     asked = Request(registration=REG.digest, number=number, round=number, site="a", slots=60, scale=scale)
     return Frame(RELEASE, SignedRequest.by(asked, SERVER).to_bytes())
 

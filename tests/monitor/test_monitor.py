@@ -32,10 +32,10 @@ from fedsrc.federation.local import certify_table
 from fedsrc.monitor.monitor import MonitorChoices, brief, monitor_alarm, register_monitor, state, words
 from fedsrc.monitor.table import monitor_table
 from fedsrc.protocol.certificate import Certificate, MonitorAccount
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import read_request
+from fedsrc.protocol.methods import Monitor
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
-from fedsrc.protocol.registration import Monitor, Registration
+from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Announced, Arrived, Asked, Closed, Ended, Transcript, read_transcript
 from fedsrc.records.units import Records
 from fedsrc.server.alarm import RECENT, log_line, plan_of, round_sample
@@ -114,7 +114,7 @@ def test_a_monitor_is_registered_on_the_certificate(world: World) -> None:
 
 def test_one_threshold_needs_less_noise(tmp_path: Path) -> None:
     world = World(tmp_path, epsilon=4.0)
-    rule, many = registered_mechanism(world.registered()), registered_mechanism(world.reg)
+    rule, many = world.registered().mechanism, world.reg.mechanism
     assert rule.basis.p == 1
     assert rule.rho == pytest.approx(many.rho, rel=1e-6)
     assert rule.scale < 0.8 * many.scale
@@ -173,7 +173,7 @@ def evidence_by_hand(reg: Registration, path: Path) -> list[float]:
     method, b = plan_of(reg), plan_of(reg).bets
     theta = np.geomspace(b.low, b.high / method.risk, b.count)
     x, y = np.log(1 + theta * (1 - method.risk)), np.log(1 - theta * method.risk)
-    unit, factors, slots, found = registered_mechanism(reg).basis.unit, [], [], []
+    unit, factors, slots, found = reg.mechanism.basis.unit, [], [], []
     row, n = np.zeros(b.count), 0
     for entry in entries:
         if isinstance(entry, Arrived):

@@ -16,7 +16,6 @@ import pytest
 from fedsrc.maths.basis import covariance
 from fedsrc.planning.forecast import after_abstention, as_falling, forecast, from_declared, from_development
 from fedsrc.planning.reach import noised_rates, sampled_rates
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.units import Records, Units, units_of
 from fedsrc.server.state import Replay
@@ -61,7 +60,7 @@ def noised(reg: Registration, records: Records, seed: int) -> Masses:
     values = np.asarray(reg.thresholds.values)
     accepted = records.score[:, None] >= values
     bad, good = (np.sum(accepted * each[:, None], axis=0) for each in (records.loss, 1 - records.loss))
-    variance = suffix_variance(registered_mechanism(reg))
+    variance = suffix_variance(reg.mechanism)
     noise = covariance(reg.encoding.kind, variance)
     rng = np.random.default_rng(seed)
     u, s = bad + rng.normal(0, np.sqrt(noise.uu)), good + rng.normal(0, np.sqrt(noise.ss))

@@ -27,7 +27,8 @@ from fedsrc.planning.register import (
     register,
     round_grid,
 )
-from fedsrc.protocol.registration import Betting, Registration, Stitched
+from fedsrc.protocol.methods import Betting, Stitched
+from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import development_count
 from fedsrc.records.table import MISSING_SCORE, read_records
 from tests.support.helpers import registration, table

@@ -104,3 +104,14 @@ def test_a_file_that_was_changed_is_said_to_be() -> None:
     for written, hint in ((text, "changed since"), (text.partition("\n")[2], "writes a valid one")):
         with pytest.raises(FedsrcError, match=hint):
             Registration.from_toml(written)
+
+
+def test_a_copy_keeps_nothing_that_was_cached() -> None:
+    """A copy with another epsilon has another digest and other noise, also where the original's were known."""
+    dear = REG.model_copy(update={"privacy": REG.privacy.model_copy(update={"epsilon": 1.0})})
+    before = (REG.digest, REG.mechanism)
+    again = REG.model_copy(update={"privacy": dear.privacy})
+    assert again == dear
+    assert again.digest == dear.digest != before[0]
+    assert again.mechanism == dear.mechanism != before[1]
+    assert REG.mechanism is before[1]

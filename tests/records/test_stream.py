@@ -24,9 +24,9 @@ from fedsrc.common.canonical import file_digest
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.airgap import answer_file, start
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Release
-from fedsrc.protocol.registration import Development, Registration
+from fedsrc.protocol.privacy import Development
+from fedsrc.protocol.registration import Registration
 from fedsrc.records import order as records_module
 from fedsrc.records import stream
 from fedsrc.records.development import development_rows
@@ -464,6 +464,6 @@ def test_releases_by_files(tmp_path: Path, ledger: Ledger) -> None:
     assert data == answer_file(request, lambda: Table(path, batch=20), ledger, key)
     release = Release.model_validate_json(data)
     assert release.signed_by(public_hex(key))
-    exact = registered_mechanism(reg).basis.encode(whole.count(0, 30))
+    exact = reg.mechanism.basis.encode(whole.count(0, 30))
     assert [release.first, release.second] == [tuple(row) for row in exact.tolist()]
     assert ledger.spent(whole.intake) == 30

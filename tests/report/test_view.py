@@ -44,9 +44,10 @@ from fedsrc.monitor.monitor import MonitorChoices, brief, register_monitor
 from fedsrc.monitor.monitor import state as monitor_state
 from fedsrc.monitor.table import monitor_table
 from fedsrc.planning.forecast import Forecast
-from fedsrc.protocol.mechanism import noise_words, registered_mechanism
+from fedsrc.protocol.disclosure import noise_words
+from fedsrc.protocol.methods import Betting
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
-from fedsrc.protocol.registration import Betting, Registration
+from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Announced, Chain, Closed, Entry, Opened
 from fedsrc.report import charts, rows
 from fedsrc.report import live_page as live
@@ -341,7 +342,7 @@ def test_noise_is_said_in_one_unit_everywhere(privacy: dict[str, Any], noun: str
     encoding = privacy.get("encoding", {})
     rest = {key: value for key, value in privacy.items() if key != "encoding"}
     reg = changed(registration(RECORDS, batch=100), privacy=rest, encoding=encoding)
-    scale = registered_mechanism(reg).scale
+    scale = reg.mechanism.scale
     words = noise_words(reg)
     assert words.startswith(f"noise of scale {scale / steps:.4g} {noun}s")
     assert (f"({scale:g} in the release's integers, which count 1/{steps:,} of a" in words) == (steps > 1)

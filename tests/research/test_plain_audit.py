@@ -35,7 +35,6 @@ from fedsrc.audit.outcomes import Block, rows
 from fedsrc.audit.study import Binormal, Setting
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.server.tally import masses
 from research.peers import plain_audit
 
@@ -107,7 +106,7 @@ def events_of(cell: Cell, trails: list[list[plain_audit.Seen]]) -> Events:
 
 def evidence_of(cell: Cell, events: Events) -> Evidence:
     """What the server decodes from those releases."""
-    registration, rule = cell.registration, registered_mechanism(cell.registration)
+    registration, rule = cell.registration, cell.registration.mechanism
     releases = np.cumsum(events.answered.sum(axis=-1), axis=1)[..., None]
     seen = masses(registration, events.masses, releases)
     return gather(

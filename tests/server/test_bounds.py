@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from fedsrc.maths import betting
 from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import Covariance
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Release
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.bounds import Look, Sample, down, for_target_only, look, report, sample, up
@@ -82,7 +81,7 @@ def test_history_counts_only_for_a_declared_mixture() -> None:
 def test_decision_equals_the_golden_mathematics() -> None:
     """look() on noised sums is betting on the decoded masses with the registered bets and budgets."""
     reg = registration(thresholds=4, grid=True)
-    rule = registered_mechanism(reg)
+    rule = reg.mechanism
     rng = np.random.default_rng(2)
     sums = rule.basis.encode(rng.integers(0, 200, (2, 5)))
     tally = replace(empty(reg), slots=(700,), releases=4, sums=sums)
@@ -180,7 +179,7 @@ def test_report_widths_add_up() -> None:
 
 def released(reg: Registration, first: list[int], second: list[int], slots: int = 200) -> Release:
     """A release with those exact masses."""
-    rule = registered_mechanism(reg)
+    rule = reg.mechanism
     pair = [tuple(row) for row in rule.basis.encode(np.array([first, second])).tolist()]
     return Release(
         request="0" * 64, site="local", slots=slots, scale=rule.scale, order="shuffled", time="2026-01-02T03:04:05Z",
@@ -191,7 +190,7 @@ def released(reg: Registration, first: list[int], second: list[int], slots: int 
 def test_plausibility_limits_are_the_registered_ones() -> None:
     """theory, Refusal: just inside passes, just outside is refused, per threshold and side."""
     reg = registration(thresholds=3, grid=True)
-    v = registered_mechanism(reg).basis.variance_factor() * registered_mechanism(reg).unit_variance
+    v = reg.mechanism.basis.variance_factor() * reg.mechanism.unit_variance
     number, m = 3, 3
     log_term = math.log(3 * m * math.pi**2 * number**2 / (6 * 0.0001))
     low = float(np.sqrt(2 * v * log_term)[2])
@@ -220,7 +219,7 @@ def test_a_missing_release_is_charged_with_the_worst_that_passes_for_honest(seed
     """theory (iv), Dropout: whatever plausible release was withheld, folding it would have given no smaller wealth."""
     base = registration(thresholds=3, grid=True, epsilon=epsilon, dropout="adversarial")
     rng = np.random.default_rng(seed)
-    reach = int(3 * registered_mechanism(base).scale / 256) + 2
+    reach = int(3 * base.mechanism.scale / 256) + 2
     first, second = rng.integers(-reach, n + reach, (2, 4)).tolist()
     withheld = released(base, first, second, n)
     if implausible(base, withheld, 5) is not None:

@@ -13,7 +13,6 @@ import numpy as np
 
 from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import slopes
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.bounds import Sample, look
 from fedsrc.server.tally import Masses, empty, lose, suffix_variance
@@ -37,7 +36,7 @@ def content_only(reg: Registration, number: int) -> tuple[float, float]:
 def false_claims(charge: Charge, *, charged_noise: bool) -> float:
     """Share of runs that ever claim a risk of at most 0.2, all answers being accepted."""
     reg = registration(thresholds=1, grid=True, epsilon=1.0, dropout="adversarial")
-    v = float(suffix_variance(registered_mechanism(reg))[0])
+    v = float(suffix_variance(reg.mechanism)[0])
     x, y = (float(each) for each in slopes(TARGET, 0.1))
     rng, ever = np.random.default_rng(0), np.zeros(RUNS, dtype=bool)
     U, S, noise = np.zeros((3, RUNS, 1))

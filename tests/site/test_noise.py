@@ -16,7 +16,6 @@ from scipy.stats import chisquare
 from fedsrc.errors import FedsrcError
 from fedsrc.maths import betting
 from fedsrc.maths.betting import Covariance
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import histogram
 from fedsrc.server.bounds import sample
@@ -84,7 +83,7 @@ def small_registration() -> Registration:
 def test_released_coordinates_carry_the_registered_scale() -> None:
     """Variance of 400 real releases around the exact histogram; off by 30% either way is rejected."""
     reg = registration(thresholds=20, grid=True)
-    rule = registered_mechanism(reg)
+    rule = reg.mechanism
     units = single_units([0.2, 0.6, 0.9], [1.0, 0.0, 0.0])
     request = make_requests(reg, [3], number=0, round=1)[0]
     releases = [release_of(reg, request, units) for _ in range(400)]
@@ -104,7 +103,7 @@ def test_mean_wealth_of_real_releases_at_the_boundary() -> None:
     Each trial: 4 fresh binary units at risk exactly r, one real release, wealth of one bet at each threshold.
     """
     reg, trials, r, rng = small_registration(), 4000, 0.2, np.random.default_rng(11)
-    rule = registered_mechanism(reg)
+    rule = reg.mechanism
     rungs = betting.Ladder(np.array([r]), np.array([[0.32]]), np.ones(1))
     request = make_requests(reg, [4], number=0, round=1)[0]
     logs: dict[float, list[Floats]] = {1.0: [], 0.0: [], 2.0: []}

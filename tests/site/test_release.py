@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsrc.maths import privacy
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.records.masses import grid_losses, histogram, unit_masses
 from fedsrc.records.table import MISSING_SCORE
 from fedsrc.records.units import Units
@@ -46,7 +45,7 @@ def test_every_encoding_gives_the_same_masses(encoding: str, basis: str) -> None
     reg = changed(REG, privacy={"loss_grid": 4}, encoding={"kind": encoding, "basis": basis})
     rng = np.random.default_rng(5)
     units = single_units(rng.random(50).tolist(), (rng.integers(0, 5, 50) / 4).tolist())
-    sums = registered_mechanism(reg).basis.encode(histogram(reg, units))
+    sums = reg.mechanism.basis.encode(histogram(reg, units))
     seen = masses(reg, sums, 1)
     for j, threshold in enumerate(reg.thresholds.values):
         accepted = units.score >= threshold
@@ -99,7 +98,7 @@ def test_shape_and_metadata_do_not_depend_on_the_data() -> None:
 @pytest.mark.parametrize("preset", ["default", "paper"])
 def test_the_registered_scale_gives_the_registered_privacy(epsilon: float, preset: str) -> None:
     reg = registration(thresholds=20, grid=True, epsilon=epsilon, preset=preset)
-    rule = registered_mechanism(reg)
+    rule = reg.mechanism
     spent = privacy.epsilon_of(rule.rho, reg.privacy.delta, reg.privacy.conversion)
     assert spent <= epsilon
     assert spent > 0.9999 * epsilon  # and no more noise than needed, up to rounding of the scale
@@ -108,10 +107,10 @@ def test_the_registered_scale_gives_the_registered_privacy(epsilon: float, prese
 
 def test_preset_scales_are_the_known_ones() -> None:
     """theory (iii) and the paper, at epsilon 4: tau = 1.268 complementary and tight, sigma = 1.98444 paired."""
-    ours = registered_mechanism(changed(registration(grid=True), encoding={"basis": "bins"}))
-    papers = registered_mechanism(registration(grid=True, preset="paper"))
+    ours = changed(registration(grid=True), encoding={"basis": "bins"}).mechanism
+    papers = registration(grid=True, preset="paper").mechanism
     assert ours.scale == pytest.approx(1.267825432, abs=1e-6)
     assert papers.scale == pytest.approx(1.984441147, abs=1e-6)
     other = {"adjacency": "replacement"}
-    replaced = registered_mechanism(changed(registration(grid=True), privacy=other, encoding={"basis": "bins"}))
+    replaced = changed(registration(grid=True), privacy=other, encoding={"basis": "bins"}).mechanism
     assert replaced.scale == pytest.approx(math.sqrt(2) * 1.267825432, abs=1e-6)

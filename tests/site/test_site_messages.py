@@ -22,7 +22,6 @@ from fedsrc.federation.live.guard import Guard, answer_size
 from fedsrc.federation.live.site_socket import Door
 from fedsrc.maths.arrays import Floats
 from fedsrc.protocol.handshake import Challenge, Hello
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Release, Request, SignedRequest
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.units import Records
@@ -78,7 +77,7 @@ def all_bytes(place: Path, question: wire.Frame) -> bytes:
 
 
 def request(reg: Registration, number: int) -> wire.Frame:
-    scale = registered_mechanism(reg).scale
+    scale = reg.mechanism.scale
     asked = Request(registration=reg.digest, number=number, round=number, site="a", slots=60, scale=scale)
     return wire.Frame(wire.RELEASE, SignedRequest.by(asked, SERVER).to_bytes())
 
@@ -116,7 +115,7 @@ def test_only_release_and_metadata_leave(tmp_path: Path, kind: str) -> None:
     assert set(hello) == set(Hello.model_fields)
     assert hello["units"] == 150  # the registered capacity
     assert set(release) == set(Release.model_fields)
-    length = registered_mechanism(REG).basis.p
+    length = REG.mechanism.basis.p
     assert [len(release[name]) for name in ("first", "second")] == [length, length]
     asked = SignedRequest.model_validate_json(request(REG, 1).data).request
     public = {name: release[name] for name in ("request", "site", "slots", "scale", "order")}
@@ -127,7 +126,7 @@ def test_only_release_and_metadata_leave(tmp_path: Path, kind: str) -> None:
 
 def test_the_longest_release_fits() -> None:
     """A release of extreme numbers is not longer than the size of all answers."""
-    length = registered_mechanism(REG).basis.p
+    length = REG.mechanism.basis.p
     numbers = (-(1 << 63),) * length
     longest = Release(
         request="f" * 64, site="a", slots=1 << 62, scale=1.2345678901234567e-300, order="shuffled",

@@ -16,7 +16,7 @@ from fedsrc.audit.events import Bools, Events
 from fedsrc.audit.methods import Aim, Evidence, Facts, Sites, Unreleased, gather
 from fedsrc.maths import privacy
 from fedsrc.maths.arrays import Floats, Ints
-from fedsrc.protocol.mechanism import SCALE_STEP, Mechanism, registered_mechanism
+from fedsrc.protocol.mechanism import SCALE_STEP, Mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.tally import Masses, masses, plausible_margins
 from fedsrc.simulate.trials import discrete_gaussian
@@ -39,7 +39,7 @@ def message(cell: Cell) -> Mechanism:
 
     Paper: eq. (rho-transcript).
     """
-    rule, queries = registered_mechanism(cell.registration), cell.setting.queries
+    rule, queries = cell.registration.mechanism, cell.setting.queries
     if queries == 1 or rule.scale == 0:
         return rule
     scale = math.ceil(rule.scale * math.sqrt(queries) * SCALE_STEP) / SCALE_STEP
@@ -97,7 +97,7 @@ def released(cell: Cell, events: Events, *, seed: tuple[int, ...]) -> Evidence:
     """Sums as the server reads them. Without privacy they are the exact ones."""
     own, way = message(cell), reading_of(cell)
     unit = (own.scale / own.grid / own.basis.unit) ** 2 * way.variance
-    scaled = way.variance * (own.scale / registered_mechanism(cell.registration).scale) ** 2 if own.scale else 0.0
+    scaled = way.variance * (own.scale / cell.registration.mechanism.scale) ** 2 if own.scale else 0.0
     lattice = way.fresh * own.basis.encode(events.masses) + _noise(events, own, way.messages, seed) / way.divided
     charged = cell.setting.charged and bool(events.withheld.any())
     sent = events.answered | events.withheld if charged else events.answered
@@ -208,7 +208,7 @@ def _unreleased(cell: Cell, events: Events, seed: tuple[int, ...]) -> Unreleased
 
 def exact_sums(registration: Registration, counts: Ints) -> Masses:
     """Suffix masses of exact counts."""
-    return masses(registration, registered_mechanism(registration).basis.encode(counts), 0.0)
+    return masses(registration, registration.mechanism.basis.encode(counts), 0.0)
 
 
 @lru_cache(maxsize=8)
@@ -217,4 +217,4 @@ def payload_bytes(registration: Registration) -> int:
 
     Paper: Appendix "Metrics, communication, and artifact".
     """
-    return 2 * registered_mechanism(registration).basis.p * 8
+    return 2 * registration.mechanism.basis.p * 8

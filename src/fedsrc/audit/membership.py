@@ -36,7 +36,6 @@ from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.binomial import clopper_pearson
 from fedsrc.maths.privacy import delta_gaussian
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Link, Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.simulate.population import from_cells
@@ -132,7 +131,7 @@ def claim_of(registration: Registration) -> Claim:
     settings = registration.privacy
     if not settings.private:
         raise FedsrcError("a registration without noise claims no privacy", hint="audit a finite epsilon")
-    return Claim(settings.epsilon, settings.delta, registered_mechanism(registration).rho)
+    return Claim(settings.epsilon, settings.delta, registration.mechanism.rho)
 
 
 def worst_change(registration: Registration) -> tuple[Ints, Ints]:
@@ -145,7 +144,7 @@ def worst_change(registration: Registration) -> tuple[Ints, Ints]:
     corners = from_cells(registration, bins, bins).masses
     nothing = np.zeros_like(corners[:1])
     starts = nothing if registration.privacy.adjacency == "zero-out" else corners
-    encode = registered_mechanism(registration).basis.encode
+    encode = registration.mechanism.basis.encode
     images = [encode(each).reshape(len(each), 1, -1) for each in (starts, corners)]
     apart = ((images[1] - images[0].transpose(1, 0, 2)) ** 2).sum(axis=2)
     end, start = divmod(apart.size - 1 - int(np.argmax(apart.ravel()[::-1])), len(starts))
@@ -155,7 +154,7 @@ def worst_change(registration: Registration) -> tuple[Ints, Ints]:
 def worlds(registration: Registration, others: Ints, change: tuple[Ints, Ints] | None = None) -> Worlds:
     """The two worlds of one changed unit among others, whose histogram is (2, m+1); by default the worst change."""
     claim_of(registration)
-    rule = registered_mechanism(registration)
+    rule = registration.mechanism
     before, after = worst_change(registration) if change is None else change
     absent, present = others + before, others + after
     baseline = rule.basis.encode(absent)

@@ -19,8 +19,9 @@ from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
 from fedsrc.monitor.monitor import MonitorChoices, register_monitor, state, state_of
 from fedsrc.monitor.table import monitor_table
+from fedsrc.protocol.methods import Monitor
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION
-from fedsrc.protocol.registration import Monitor, Registration
+from fedsrc.protocol.registration import Registration
 
 
 def _pairs(_context: click.Context, _option: click.Parameter, value: str | None) -> dict[str, str] | None:

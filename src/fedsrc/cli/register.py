@@ -17,7 +17,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import register_table
 from fedsrc.planning.register import development_part, register_grid
 from fedsrc.planning.renew import renew
-from fedsrc.protocol.mechanism import thresholds_words
+from fedsrc.protocol.disclosure import thresholds_words
 from fedsrc.protocol.registration import Registration
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -51,6 +51,13 @@ class Frozen(BaseModel):
     """A value: unknown fields, NaN and silent conversions are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    def __copy__(self) -> Self:
+        """Copy the fields alone: what was cached of them may not hold for a copy that is updated."""
+        copied = super().__copy__()
+        for name in set(copied.__dict__) - set(type(self).model_fields):
+            del copied.__dict__[name]
+        return copied
 
 
 def describe(error: ValidationError) -> str:

@@ -12,10 +12,12 @@ from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.planning.register import Choices, draft, origin_of, register
 from fedsrc.protocol.certificate import Certificate
-from fedsrc.protocol.mechanism import released_development
+from fedsrc.protocol.disclosure import released_development
 from fedsrc.protocol.messages import Answer, Request
+from fedsrc.protocol.methods import Monitor
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
-from fedsrc.protocol.registration import Development, Monitor, Registration
+from fedsrc.protocol.privacy import Development
+from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Announced, Transcript
 from fedsrc.records.units import Records
 from fedsrc.server.folder import check_folder, check_server_key

@@ -19,8 +19,9 @@ from fedsrc.common.values import describe
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.certificate import MonitorAccount, WatchedRound
 from fedsrc.protocol.damage import check_same
+from fedsrc.protocol.methods import Monitor
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
-from fedsrc.protocol.registration import Monitor, Registration
+from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.succession import keys_of
 from fedsrc.protocol.transcript import Chain, read_entries
 from fedsrc.server.alarm import RECENT

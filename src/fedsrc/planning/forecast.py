@@ -15,7 +15,8 @@ import numpy as np
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.planning.reach import noised_rates, sampled_rates
-from fedsrc.protocol.registration import Betting, Registration
+from fedsrc.protocol.methods import Betting
+from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import development_rows
 from fedsrc.records.units import Records, Units, units_of
 from fedsrc.server.state import Replay

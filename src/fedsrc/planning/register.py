@@ -21,7 +21,9 @@ from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.quantiles import doubt, score_grid
 from fedsrc.protocol.mechanism import development_mechanism, most_noise
-from fedsrc.protocol.registration import Betting, Development, Noised, Registration, budgets
+from fedsrc.protocol.methods import Betting, budgets
+from fedsrc.protocol.privacy import Development, Noised
+from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import calibrating, development_count, development_rows
 from fedsrc.records.order import public_seed
 from fedsrc.records.units import Records, Unit, most_answers, unit_codes, unit_count

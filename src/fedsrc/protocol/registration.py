@@ -11,19 +11,22 @@ import tomllib
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import tomli_w
 from pydantic import Field, ValidationError, model_validator
 
-from fedsrc.common.canonical import LARGEST, canonical_bytes, digest
+from fedsrc.common.canonical import digest
 from fedsrc.common.durable import read_text
 from fedsrc.common.toml import parse_toml
 from fedsrc.common.values import Frozen, Hex, Name, Numbers, Probability, Text, describe
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.kinds import Adjacency, BasisName, Conversion, Encoding
 from fedsrc.protocol.formats import FIRST_FORMAT, FIRST_HINT
-from fedsrc.protocol.messages import Coordinates
+from fedsrc.protocol.methods import Betting, Monitor, Stitched
+from fedsrc.protocol.privacy import Development, Histograms, Privacy
+
+if TYPE_CHECKING:
+    from fedsrc.protocol.mechanism import Mechanism
 
 MAX_BYTES = 4_000_000
 HEAD, VALID = "# fedsrc registration", "`fedsrc register` writes a valid one"
@@ -68,102 +71,6 @@ class Thresholds(Frozen):
         return self
 
 
-class Bets(Frozen):
-    """Bets at target r: geomspace(low, high / (1 - r), count), uniform prior."""
-
-    count: int = Field(12, ge=1, le=200)
-    low: float = Field(0.01, gt=0, lt=1)
-    high: float = Field(0.95, gt=0, lt=1)
-
-
-class CentreBets(Frozen):
-    """Acceptance centres min_acceptance * 2^i up to top, each with bets geomspace(low, high / c, count)."""
-
-    top: float = Field(0.8, gt=0, lt=1)
-    count: int = Field(8, ge=1, le=200)
-    low: float = Field(0.05, gt=0, lt=1)
-    high: float = Field(0.5, gt=0, lt=1)
-
-
-class Betting(Frozen):
-    """The betting certificate; the failure probability is split into risk, acceptance and refusal budgets."""
-
-    method: Literal["betting"] = "betting"
-    risk_budget: Probability = 0.045
-    acceptance_budget: Probability = 0.0049
-    refusal_budget: float = Field(0.0001, ge=0, lt=1)
-    ladder: Annotated[Numbers, Field(min_length=1, max_length=10_000)] = tuple(i / 100 for i in range(1, 51))
-    bets: Bets = Bets()
-    centres: CentreBets = CentreBets()
-
-    @property
-    def spent(self) -> float:
-        return math.fsum([self.risk_budget, self.acceptance_budget, self.refusal_budget])
-
-
-class Stitched(Frozen):
-    """One of the paper's certificates; the failure probability is split into sampling and noise budgets."""
-
-    method: Literal["contrast", "variance-adaptive", "ratio"] = "contrast"
-    sampling_budget: Probability = 0.025
-    noise_budget: Probability = 0.025
-    refusal_budget: float = Field(0.0, ge=0, lt=1)
-
-    @property
-    def spent(self) -> float:
-        return math.fsum([self.sampling_budget, self.noise_budget, self.refusal_budget])
-
-
-class AlarmBets(Frozen):
-    """Bets that risk is above r: geomspace(low, high / r, count), uniform prior."""
-
-    count: int = Field(12, ge=1, le=200)
-    low: float = Field(0.01, gt=0, lt=1)
-    high: float = Field(0.95, gt=0, lt=1)
-
-
-class Monitor(Frozen):
-    """Not a certificate: an alarm on one that is deployed, named by the SHA-256 of its file.
-
-    Alarm when the risk is above `risk`. Guaranteed is either the probability of any false alarm (of which the refusal
-    budget is a part) or the mean number of units until one. The claim of the registration is the one watched over.
-    """
-
-    method: Literal["monitor"] = "monitor"
-    certificate: Hex
-    risk: Probability
-    guarantee: Literal["probability", "run length"] = "probability"
-    false_alarm: Probability = 0.05
-    run_length: int | None = Field(None, ge=2, le=10**15)
-    sample: Literal["traffic", "accepted"] = "traffic"  # what the fresh units are drawn from
-    refusal_budget: float = Field(0.0, ge=0, lt=1)
-    bets: AlarmBets = AlarmBets()
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if (self.guarantee == "run length") != (self.run_length is not None):
-            raise ValueError("run_length belongs to guarantee = 'run length', and is needed there")
-        if self.refusal_budget >= self.false_alarm or (self.run_length is not None and self.refusal_budget > 0):
-            raise ValueError("the refusal budget is part of the false-alarm probability; a run length has none")
-        return self
-
-    @property
-    def spent(self) -> float:
-        """Nothing of the claim's failure probability: a false alarm does not make the certificate wrong."""
-        return 0.0
-
-
-class Histograms(Frozen):
-    """What a release holds: two histograms over the thresholds' bins (their kinds), in plain bins or suffix sums."""
-
-    kind: Encoding = "complementary"
-    basis: BasisName = "suffix"
-    basis_bits: int = Field(8, ge=1, le=20)
-
-
-IN_SUFFIXES = Histograms()  # a development release is encoded so, whatever calibration releases are
-
-
 class Own(Frozen):
     """Every site adds its own noise, and its release is opened by itself."""
 
@@ -180,43 +87,6 @@ class There(Frozen):
     """Every record has its label before the first round."""
 
     kind: Literal["there"] = "there"
-
-
-class Privacy(Frozen):
-    """Who is protected, and by how much. epsilon = inf means no noise."""
-
-    unit: Literal["record", "source"] = "record"
-    epsilon: float = Field(gt=0, allow_inf_nan=True)
-    delta: Probability = 1e-6
-    adjacency: Adjacency = "zero-out"
-    conversion: Conversion = "tight"
-    loss_grid: int = Field(1, ge=1, le=1_000_000)
-    max_answers: int = Field(1, ge=1, le=20)
-    answer_weight: Literal["source", "answer"] = "source"
-    independent: bool = False  # records that share a source are declared independent
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if math.isnan(self.epsilon):
-            raise ValueError("epsilon is not a number")
-        if self.unit == "record" and self.max_answers != 1:
-            raise ValueError("max_answers belongs to unit = 'source'; a record is one answer")
-        return self
-
-    @property
-    def private(self) -> bool:
-        return not math.isinf(self.epsilon)
-
-    @property
-    def sources_alike(self) -> bool:
-        """Whether every source weighs the same: shares are then those of a random answer of a random source."""
-        return self.unit == "source" and (self.answer_weight == "source" or self.max_answers == 1)
-
-    @property
-    def mass_grid(self) -> int:
-        """g: every mass a unit can add is a multiple of 1/g."""
-        shares = math.lcm(*range(1, self.max_answers + 1)) if self.answer_weight == "source" else self.max_answers
-        return shares * self.loss_grid
 
 
 class Site(Frozen):
@@ -236,61 +106,6 @@ class Schedule(Frozen):
     rounds: int = Field(30, ge=1, le=1_000_000)
     policy: Literal["first", "final", "recruit"] = "first"
     dropout: Literal["independent", "adversarial"] = "independent"
-
-
-class Noised(Frozen):
-    """The one release of a table's development units: supported and unsupported mass over a public grid of scores, in
-    the suffix basis, with noise. It holds the privacy it was made under: a later registration may use it again.
-    """
-
-    privacy: Privacy
-    units: int = Field(ge=1, le=LARGEST)
-    grid: Annotated[Numbers, Field(min_length=1, max_length=10_000)]
-    scale: float = Field(gt=0, le=LARGEST)
-    first: Coordinates
-    second: Coordinates
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if any(b <= a for a, b in pairwise((0.0, *self.grid, 1.0))):
-            raise ValueError("a grid of scores must be strictly increasing inside (0, 1)")
-        if not len(self.first) == len(self.second) == len(self.grid):
-            raise ValueError("a development release has two integers for every point of its grid")
-        if max(map(abs, (*self.first, *self.second))) >= 1 << 61:
-            raise ValueError("the numbers of a development release are absurdly large")
-        if not self.privacy.private:
-            raise ValueError("a development release is noised, so its epsilon is finite")
-        return self
-
-    def thresholds(self, count: int) -> tuple[float, ...]:
-        """So many quantiles; ties are merged."""
-        from fedsrc.maths.quantiles import released_quantiles  # with numpy, which a gate does without
-
-        settings = self.privacy
-        return released_quantiles(
-            self.grid, (self.first, self.second), count, k=IN_SUFFIXES.basis_bits, g=settings.mass_grid, s=self.scale,
-            n=self.units, known=settings.unit == "record" or settings.answer_weight == "source",
-        )  # fmt: skip
-
-    def to_bytes(self) -> bytes:
-        return canonical_bytes(self.model_dump())
-
-
-class Development(Frozen):
-    """The units that chose the thresholds: those of a table whose key, by a recorded seed, is below a share.
-
-    All of them: a table of their own. Some: the calibration table holds them, and they are left out of it. The table's
-    digest is not here: a public digest of private records would let guesses about them be tested.
-    """
-
-    share: float = Field(gt=0, le=1)
-    seed: int = Field(0, ge=0, lt=1 << 63)
-    release: Noised | None = None
-
-    @property
-    def inside(self) -> bool:
-        """Whether the calibration table holds these units."""
-        return self.share < 1
 
 
 class Registration(Frozen):
@@ -387,6 +202,13 @@ class Registration(Frozen):
     def digest(self) -> str:
         return digest(self.model_dump())
 
+    @cached_property
+    def mechanism(self) -> Mechanism:
+        """The registered noise. A site derives it itself and never takes the server's word for it."""
+        from fedsrc.protocol.mechanism import mechanism  # with numpy, which a gate does without
+
+        return mechanism(self.privacy, self.encoding, len(self.thresholds.values))
+
     @property
     def weights(self) -> tuple[float, ...] | None:
         """Declared deployment weights, or None: the certificate then speaks of the mixture as calibrated."""
@@ -438,11 +260,3 @@ def _parsed(text: str) -> Registration:
     if fields.get("format") == 1:
         raise FirstFormatError
     return Registration.model_validate(fields)
-
-
-def budgets(preset: str, failure_probability: float) -> dict[str, Any]:
-    """A preset's split of the failure probability, in the proportions of the default 0.05."""
-    share = failure_probability / 0.05
-    if preset == "paper":
-        return {"sampling_budget": 0.025 * share, "noise_budget": 0.025 * share}
-    return {"risk_budget": 0.045 * share, "acceptance_budget": 0.0049 * share, "refusal_budget": 0.0001 * share}

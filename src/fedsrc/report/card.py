@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedsrc.common.words import ADJACENCY, count, plain
 from fedsrc.protocol.certificate import Certificate, RoundBound
-from fedsrc.protocol.mechanism import noise_words
+from fedsrc.protocol.disclosure import noise_words
 from fedsrc.protocol.notices import Revocation
 from fedsrc.protocol.registration import Registration
 from fedsrc.report.rows import (

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from fedsrc.common.words import count
 from fedsrc.protocol.certificate import Certificate, OtherTarget
-from fedsrc.protocol.mechanism import any_other
+from fedsrc.protocol.disclosure import any_other
 from fedsrc.report.view import View
 
 ROUNDS, THRESHOLDS, SITES, TARGETS = 24, 41, 50, 20

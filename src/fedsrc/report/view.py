@@ -19,9 +19,10 @@ from fedsrc.monitor.monitor import state as monitor_state
 from fedsrc.planning.forecast import Forecast, after_abstention
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.damage import check_same
-from fedsrc.protocol.mechanism import noise_words
+from fedsrc.protocol.disclosure import noise_words
+from fedsrc.protocol.methods import Betting
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
-from fedsrc.protocol.registration import Betting, Registration
+from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.succession import ANYONE, Keys, keys_of
 from fedsrc.server.follow import Follower
 from fedsrc.server.issue import issue

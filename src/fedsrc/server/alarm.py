@@ -16,9 +16,9 @@ import numpy as np
 from fedsrc.maths import detector
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.protocol.certificate import Alarm, WatchedRound
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Release
-from fedsrc.protocol.registration import Monitor, Registration
+from fedsrc.protocol.methods import Monitor
+from fedsrc.protocol.registration import Registration
 from fedsrc.server.bounds import down
 from fedsrc.server.tally import Masses, masses
 
@@ -120,7 +120,7 @@ class Watch:
         if not arrived:
             return
         sites = len(self.registration.sites)
-        slots, sums = [0] * sites, np.zeros((sites, 2, registered_mechanism(self.registration).basis.p), dtype=np.int64)
+        slots, sums = [0] * sites, np.zeros((sites, 2, self.registration.mechanism.basis.p), dtype=np.int64)
         for site, release in arrived:
             slots[site], sums[site] = release.slots, (release.first, release.second)
         seen = round_sample(self.registration, slots, sums)

@@ -18,8 +18,8 @@ from fedsrc.maths import betting, contrast, ratio, variance_adaptive
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.betting import Covariance
 from fedsrc.maths.boundaries import F, G, H
-from fedsrc.protocol.mechanism import registered_mechanism
-from fedsrc.protocol.registration import Betting, Monitor, Registration, Stitched
+from fedsrc.protocol.methods import Betting, Monitor, Stitched
+from fedsrc.protocol.registration import Registration
 from fedsrc.server.tally import Masses, Tally, masses, transfer
 
 DECIMALS = 1e9
@@ -235,7 +235,7 @@ def _v0(registration: Registration) -> float:
 
     Paper: Appendix "Privacy, monitoring, and repeated trials".
     """
-    rule = registered_mechanism(registration)
+    rule = registration.mechanism
     return rule.unit_variance / rule.basis.unit**2 or 1.0
 
 

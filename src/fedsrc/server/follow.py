@@ -11,9 +11,10 @@ import numpy as np
 from fedsrc.common.durable import read_lines
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
+from fedsrc.protocol.methods import Betting, Monitor
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.notices import SUFFIX
-from fedsrc.protocol.registration import Betting, Monitor, Registration
+from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import MAX_BYTES, Chain, Closed, Entry
 from fedsrc.server.bounds import Bounds, report, sample
 from fedsrc.server.folder import LOG, check_transcript, fold, read_registration

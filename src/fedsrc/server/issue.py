@@ -17,8 +17,9 @@ from fedsrc.protocol.certificate import (
     SiteShare,
     ThresholdBounds,
 )
-from fedsrc.protocol.mechanism import registered_mechanism, replacement_epsilon, thresholds_words
-from fedsrc.protocol.registration import Betting, Monitor, Registration
+from fedsrc.protocol.disclosure import replacement_epsilon, thresholds_words
+from fedsrc.protocol.methods import Betting, Monitor
+from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Chain
 from fedsrc.server.bounds import Bounds, report, sample
 from fedsrc.server.state import Replay
@@ -194,7 +195,7 @@ def _sites(registration: Registration, replay: Replay) -> tuple[SiteShare, ...]:
 
 
 def _privacy(registration: Registration) -> PrivacyLoss:
-    settings, rule = registration.privacy, registered_mechanism(registration)
+    settings, rule = registration.privacy, registration.mechanism
     return PrivacyLoss(
         unit=settings.unit,
         adjacency=settings.adjacency,

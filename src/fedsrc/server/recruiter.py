@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsrc.maths.arrays import Floats, Ints
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Request
-from fedsrc.protocol.registration import Monitor, Registration
+from fedsrc.protocol.methods import Monitor
+from fedsrc.protocol.registration import Registration
 from fedsrc.server.tally import Tally
 
 Bools = NDArray[np.bool_]
@@ -123,7 +123,7 @@ def _one_site(registration: Registration, drawn: Sequence[int], left: Sequence[i
 
 def make_requests(registration: Registration, slots: Sequence[int], *, number: int, round: int) -> list[Request]:
     """Requests for the asked sites, numbered on from `number`, in registered order."""
-    scale = registered_mechanism(registration).scale
+    scale = registration.mechanism.scale
     asked = [(site.name, n) for site, n in zip(registration.sites, slots, strict=True) if n > 0]
     return [
         Request(registration=registration.digest, number=number + i, round=round, site=name, slots=n, scale=scale)

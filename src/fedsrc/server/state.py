@@ -11,9 +11,9 @@ from typing import Literal
 
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.certificate import RoundBound
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import START, Release, Request
-from fedsrc.protocol.registration import Monitor, Registration
+from fedsrc.protocol.methods import Monitor
+from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Absent, Announced, Arrived, Asked, Closed, Ended, Entry, Opened
 from fedsrc.server.alarm import Watch
 from fedsrc.server.bounds import Look, for_target_only, look, sample
@@ -178,7 +178,7 @@ class Replay:
         request = self.asked[release.request]
         if (release.site, release.slots, release.scale) != (request.site, request.slots, request.scale):
             return "its site, slots or noise scale differ from the request"
-        length = registered_mechanism(self.registration).basis.p
+        length = self.registration.mechanism.basis.p
         if len(release.first) != length or len(release.second) != length:
             return "its length differs from the registered one"
         if max(map(abs, (*release.first, *release.second)), default=0) >= 1 << 61:

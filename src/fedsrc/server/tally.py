@@ -12,7 +12,7 @@ from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import Covariance
 from fedsrc.maths.transfer import eta
-from fedsrc.protocol.mechanism import Mechanism, registered_mechanism
+from fedsrc.protocol.mechanism import Mechanism
 from fedsrc.protocol.messages import Release
 from fedsrc.protocol.registration import Registration
 
@@ -68,7 +68,7 @@ class Masses:
 
 def empty(registration: Registration) -> Tally:
     """Nothing has arrived."""
-    rule = registered_mechanism(registration)
+    rule = registration.mechanism
     none, nothing = (0,) * len(registration.sites), np.zeros(rule.basis.m)
     return Tally(none, none, 0, np.zeros((2, rule.basis.p), dtype=np.int64), Charge(nothing, nothing, nothing))
 
@@ -106,7 +106,7 @@ def lose(registration: Registration, tally: Tally, site: int, slots: int, number
 
 def masses(registration: Registration, sums: Ints | Floats, releases: float | Floats) -> Masses:
     """Suffix masses and noise from lattice sums (..., 2, p) of that many releases (per sum: (..., 1))."""
-    rule = registered_mechanism(registration)
+    rule = registration.mechanism
     first, second = np.moveaxis(rule.basis.decode(sums.astype(np.float64)) / rule.grid, -2, 0)
     paired = registration.encoding.kind == "paired"
     noise = covariance(registration.encoding.kind, suffix_variance(rule) * releases)
@@ -142,7 +142,7 @@ def plausible_margins(registration: Registration, number: int) -> Margins:
 
     Theory: Refusal, sqrt(2 v log(3m/q_s)) with q_s = 6 alpha_f / (pi^2 s^2).
     """
-    rule, budget = registered_mechanism(registration), registration.certificate.refusal_budget
+    rule, budget = registration.mechanism, registration.certificate.refusal_budget
     log_term = math.log(3 * rule.basis.m * math.pi**2 * number**2 / (6 * budget))
     noise = covariance(registration.encoding.kind, suffix_variance(rule))
     return Margins(*(np.sqrt(2 * v * log_term) + 1e-9 for v in (noise.uu, noise.ss, noise.of(1.0, 1.0))))

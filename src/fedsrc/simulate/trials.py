@@ -10,7 +10,6 @@ from typing import Literal
 import numpy as np
 
 from fedsrc.maths.arrays import Floats, Ints
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.bounds import Look, Sample, look
 from fedsrc.server.recruiter import next_slots
@@ -63,7 +62,7 @@ def simulate(
     registration: Registration, sites: Sequence[Support], *, trials: int, seed: int, draw: Draw = "with replacement"
 ) -> Trials:
     """Run every trial to its first certificate, or to the end of the schedule (only there under policy `final`)."""
-    rule = registered_mechanism(registration)
+    rule = registration.mechanism
     rng = np.random.default_rng([seed, 2])
     outcome = _Outcome(trials, len(registration.sites))
     noise = np.zeros((trials, 2, rule.basis.p), dtype=np.int64)

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Ints
 from fedsrc.maths.quantiles import score_grid
-from fedsrc.protocol.mechanism import registered_mechanism
-from fedsrc.protocol.registration import IN_SUFFIXES, Development, Noised, Registration, Thresholds
+from fedsrc.protocol.privacy import IN_SUFFIXES, Development, Noised
+from fedsrc.protocol.registration import Registration, Thresholds
 from fedsrc.records.development import development_count, development_rows, names_of
 from fedsrc.records.masses import histogram
 from fedsrc.records.units import Records, check_unit, units_of
@@ -51,7 +51,7 @@ def develop(
 def make_development(draft: Registration, records: Records, development: Development) -> Noised:
     """Count the development units over the public grid, and add noise."""
     grid, settings = over_grid(draft), draft.privacy
-    rule = registered_mechanism(grid)
+    rule = grid.mechanism
     first, second = noised(rule, development_masses(grid, records, development)).tolist()
     units, points = development_count(records, development, settings.unit), grid.thresholds.values
     return Noised(privacy=settings, units=units, grid=points, scale=rule.scale, first=first, second=second)
@@ -78,7 +78,7 @@ def _cost(draft: Registration, public: bool) -> float:
     """zCDP of the release: none for what is public anyway."""
     if public:
         return 0.0
-    return registered_mechanism(over_grid(draft)).rho
+    return over_grid(draft).mechanism.rho
 
 
 def _again(stored: bytes, draft: Registration, ledger: Ledger, *, public: bool) -> Noised:

@@ -7,15 +7,16 @@ import math
 from fedsrc.common.words import ADJACENCY
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.privacy import epsilon_tight
-from fedsrc.protocol.mechanism import noise_words, registered_mechanism, replacement_words
-from fedsrc.protocol.registration import Monitor, Registration
+from fedsrc.protocol.disclosure import noise_words, replacement_words
+from fedsrc.protocol.methods import Monitor
+from fedsrc.protocol.registration import Registration
 from fedsrc.records.order import IN_ORDER
 from fedsrc.site.ledger import DELTA, DEVELOPMENT, Account, Ledger
 
 
 def cost(registration: Registration) -> float:
     """Epsilon of one release at the site's own delta: the registration's word is not taken for it."""
-    return epsilon_tight(registered_mechanism(registration).rho, DELTA)
+    return epsilon_tight(registration.mechanism.rho, DELTA)
 
 
 def allow(ledger: Ledger, site: str, registration: Registration, max_epsilon: float | None = None) -> None:

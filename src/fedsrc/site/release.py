@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedsrc.maths.arrays import Ints
-from fedsrc.protocol.mechanism import Mechanism, registered_mechanism
+from fedsrc.protocol.mechanism import Mechanism
 from fedsrc.protocol.messages import Link, Order, Release, Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.site.noise import add_discrete_gaussian
@@ -13,7 +13,7 @@ def make_release(
     registration: Registration, request: Request, counts: Ints, link: Link, *, order: Order, time: str
 ) -> Release:
     """Encode the histogram of exactly the request's slots and add noise."""
-    rule = registered_mechanism(registration)
+    rule = registration.mechanism
     noisy = noised(rule, counts)
     return Release(
         request=request.digest,

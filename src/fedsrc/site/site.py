@@ -15,7 +15,6 @@ from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Ints
 from fedsrc.protocol.handshake import Hello
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Link, Order, Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import calibrating, cut_words, names_of
@@ -60,7 +59,7 @@ class Site:
         """The release for a request, as the exact bytes that the ledger keeps."""
         check_request(self.registration, self.name, request)
         check_key(self.registration, self.name, self.key)
-        rule = registered_mechanism(self.registration)
+        rule = self.registration.mechanism
         order: Order = "in order" if self.intake.seed == IN_ORDER else "shuffled"
 
         def make(first: int, slots: int, link: Link) -> bytes:
@@ -78,7 +77,7 @@ def check_request(registration: Registration, name: str, request: Request) -> No
         raise FedsrcError(f"site {name!r} refuses a request of another registration")
     if request.site != name:
         raise FedsrcError(f"site {name!r} refuses a request addressed to {request.site!r}")
-    scale = registered_mechanism(registration).scale
+    scale = registration.mechanism.scale
     if request.scale != scale:
         raise FedsrcError(f"site {name!r} refuses noise scale {request.scale:g}; the registration fixes {scale:g}")
 

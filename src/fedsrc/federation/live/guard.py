@@ -18,7 +18,6 @@ from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, Frame
 from fedsrc.protocol.handshake import Hello, parse_challenge
-from fedsrc.protocol.mechanism import registered_mechanism
 from fedsrc.protocol.messages import Request, parse_request
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.stream import Table
@@ -171,7 +170,7 @@ class Guard:
 
 def answer_size(registration: Registration, name: str) -> int:
     """How many bytes each answer of a site has, be it a hello, a release or a refusal: known from the registration."""
-    numbers = 2 * registered_mechanism(registration).basis.p
+    numbers = 2 * registration.mechanism.basis.p
     return AROUND + len(canonical_bytes(name)) + NUMBER * numbers
 
 

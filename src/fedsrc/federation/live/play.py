@@ -15,8 +15,9 @@ from fedsrc.errors import BusyError, FedsrcError
 from fedsrc.federation.live.carrier import LiveCarrier
 from fedsrc.federation.live.transport import Clock, Patience, Post, RealClock, Tell
 from fedsrc.protocol.certificate import Certificate
+from fedsrc.protocol.methods import Monitor
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
-from fedsrc.protocol.registration import Monitor, Registration
+from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Absent, Announced, Closed, Transcript
 from fedsrc.server.folder import check_folder, check_server_key
 from fedsrc.server.issue import issue

@@ -1,0 +1,103 @@
+"""How a registration judges its releases: by a method that certifies, or by the alarm of a monitor."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fedsrc.common.values import Frozen, Hex, Numbers, Probability
+
+
+class Bets(Frozen):
+    """Bets at target r: geomspace(low, high / (1 - r), count), uniform prior."""
+
+    count: int = Field(12, ge=1, le=200)
+    low: float = Field(0.01, gt=0, lt=1)
+    high: float = Field(0.95, gt=0, lt=1)
+
+
+class CentreBets(Frozen):
+    """Acceptance centres min_acceptance * 2^i up to top, each with bets geomspace(low, high / c, count)."""
+
+    top: float = Field(0.8, gt=0, lt=1)
+    count: int = Field(8, ge=1, le=200)
+    low: float = Field(0.05, gt=0, lt=1)
+    high: float = Field(0.5, gt=0, lt=1)
+
+
+class Betting(Frozen):
+    """The betting certificate; the failure probability is split into risk, acceptance and refusal budgets."""
+
+    method: Literal["betting"] = "betting"
+    risk_budget: Probability = 0.045
+    acceptance_budget: Probability = 0.0049
+    refusal_budget: float = Field(0.0001, ge=0, lt=1)
+    ladder: Annotated[Numbers, Field(min_length=1, max_length=10_000)] = tuple(i / 100 for i in range(1, 51))
+    bets: Bets = Bets()
+    centres: CentreBets = CentreBets()
+
+    @property
+    def spent(self) -> float:
+        return math.fsum([self.risk_budget, self.acceptance_budget, self.refusal_budget])
+
+
+class Stitched(Frozen):
+    """One of the paper's certificates; the failure probability is split into sampling and noise budgets."""
+
+    method: Literal["contrast", "variance-adaptive", "ratio"] = "contrast"
+    sampling_budget: Probability = 0.025
+    noise_budget: Probability = 0.025
+    refusal_budget: float = Field(0.0, ge=0, lt=1)
+
+    @property
+    def spent(self) -> float:
+        return math.fsum([self.sampling_budget, self.noise_budget, self.refusal_budget])
+
+
+class AlarmBets(Frozen):
+    """Bets that risk is above r: geomspace(low, high / r, count), uniform prior."""
+
+    count: int = Field(12, ge=1, le=200)
+    low: float = Field(0.01, gt=0, lt=1)
+    high: float = Field(0.95, gt=0, lt=1)
+
+
+class Monitor(Frozen):
+    """Not a certificate: an alarm on one that is deployed, named by the SHA-256 of its file.
+
+    Alarm when the risk is above `risk`. Guaranteed is either the probability of any false alarm (of which the refusal
+    budget is a part) or the mean number of units until one. The claim of the registration is the one watched over.
+    """
+
+    method: Literal["monitor"] = "monitor"
+    certificate: Hex
+    risk: Probability
+    guarantee: Literal["probability", "run length"] = "probability"
+    false_alarm: Probability = 0.05
+    run_length: int | None = Field(None, ge=2, le=10**15)
+    sample: Literal["traffic", "accepted"] = "traffic"  # what the fresh units are drawn from
+    refusal_budget: float = Field(0.0, ge=0, lt=1)
+    bets: AlarmBets = AlarmBets()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.guarantee == "run length") != (self.run_length is not None):
+            raise ValueError("run_length belongs to guarantee = 'run length', and is needed there")
+        if self.refusal_budget >= self.false_alarm or (self.run_length is not None and self.refusal_budget > 0):
+            raise ValueError("the refusal budget is part of the false-alarm probability; a run length has none")
+        return self
+
+    @property
+    def spent(self) -> float:
+        """Nothing of the claim's failure probability: a false alarm does not make the certificate wrong."""
+        return 0.0
+
+
+def budgets(preset: str, failure_probability: float) -> dict[str, Any]:
+    """A preset's split of the failure probability, in the proportions of the default 0.05."""
+    share = failure_probability / 0.05
+    if preset == "paper":
+        return {"sampling_budget": 0.025 * share, "noise_budget": 0.025 * share}
+    return {"risk_budget": 0.045 * share, "acceptance_budget": 0.0049 * share, "refusal_budget": 0.0001 * share}

@@ -1,0 +1,117 @@
+"""What a registration fixes of privacy: who is protected, what a release holds, and the development release."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fedsrc.common.canonical import LARGEST, canonical_bytes
+from fedsrc.common.values import Frozen, Numbers, Probability
+from fedsrc.maths.kinds import Adjacency, BasisName, Conversion, Encoding
+from fedsrc.protocol.messages import Coordinates
+
+
+class Privacy(Frozen):
+    """Who is protected, and by how much. epsilon = inf means no noise."""
+
+    unit: Literal["record", "source"] = "record"
+    epsilon: float = Field(gt=0, allow_inf_nan=True)
+    delta: Probability = 1e-6
+    adjacency: Adjacency = "zero-out"
+    conversion: Conversion = "tight"
+    loss_grid: int = Field(1, ge=1, le=1_000_000)
+    max_answers: int = Field(1, ge=1, le=20)
+    answer_weight: Literal["source", "answer"] = "source"
+    independent: bool = False  # records that share a source are declared independent
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if math.isnan(self.epsilon):
+            raise ValueError("epsilon is not a number")
+        if self.unit == "record" and self.max_answers != 1:
+            raise ValueError("max_answers belongs to unit = 'source'; a record is one answer")
+        return self
+
+    @property
+    def private(self) -> bool:
+        return not math.isinf(self.epsilon)
+
+    @property
+    def sources_alike(self) -> bool:
+        """Whether every source weighs the same: shares are then those of a random answer of a random source."""
+        return self.unit == "source" and (self.answer_weight == "source" or self.max_answers == 1)
+
+    @property
+    def mass_grid(self) -> int:
+        """g: every mass a unit can add is a multiple of 1/g."""
+        shares = math.lcm(*range(1, self.max_answers + 1)) if self.answer_weight == "source" else self.max_answers
+        return shares * self.loss_grid
+
+
+class Histograms(Frozen):
+    """What a release holds: two histograms over the thresholds' bins (their kinds), in plain bins or suffix sums."""
+
+    kind: Encoding = "complementary"
+    basis: BasisName = "suffix"
+    basis_bits: int = Field(8, ge=1, le=20)
+
+
+IN_SUFFIXES = Histograms()  # a development release is encoded so, whatever calibration releases are
+
+
+class Noised(Frozen):
+    """The one release of a table's development units: supported and unsupported mass over a public grid of scores, in
+    the suffix basis, with noise. It holds the privacy it was made under: a later registration may use it again.
+    """
+
+    privacy: Privacy
+    units: int = Field(ge=1, le=LARGEST)
+    grid: Annotated[Numbers, Field(min_length=1, max_length=10_000)]
+    scale: float = Field(gt=0, le=LARGEST)
+    first: Coordinates
+    second: Coordinates
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if any(b <= a for a, b in pairwise((0.0, *self.grid, 1.0))):
+            raise ValueError("a grid of scores must be strictly increasing inside (0, 1)")
+        if not len(self.first) == len(self.second) == len(self.grid):
+            raise ValueError("a development release has two integers for every point of its grid")
+        if max(map(abs, (*self.first, *self.second))) >= 1 << 61:
+            raise ValueError("the numbers of a development release are absurdly large")
+        if not self.privacy.private:
+            raise ValueError("a development release is noised, so its epsilon is finite")
+        return self
+
+    def thresholds(self, count: int) -> tuple[float, ...]:
+        """So many quantiles; ties are merged."""
+        from fedsrc.maths.quantiles import released_quantiles  # with numpy, which a gate does without
+
+        settings = self.privacy
+        return released_quantiles(
+            self.grid, (self.first, self.second), count, k=IN_SUFFIXES.basis_bits, g=settings.mass_grid, s=self.scale,
+            n=self.units, known=settings.unit == "record" or settings.answer_weight == "source",
+        )  # fmt: skip
+
+    def to_bytes(self) -> bytes:
+        return canonical_bytes(self.model_dump())
+
+
+class Development(Frozen):
+    """The units that chose the thresholds: those of a table whose key, by a recorded seed, is below a share.
+
+    All of them: a table of their own. Some: the calibration table holds them, and they are left out of it. The table's
+    digest is not here: a public digest of private records would let guesses about them be tested.
+    """
+
+    share: float = Field(gt=0, le=1)
+    seed: int = Field(0, ge=0, lt=1 << 63)
+    release: Noised | None = None
+
+    @property
+    def inside(self) -> bool:
+        """Whether the calibration table holds these units."""
+        return self.share < 1
