@@ -19,7 +19,6 @@ from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
 from fedsrc.monitor.monitor import MonitorChoices, register_monitor, state, state_of
 from fedsrc.monitor.table import monitor_table
-from fedsrc.protocol.methods import Monitor
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION
 from fedsrc.protocol.registration import Registration
 
@@ -135,9 +134,9 @@ def _registration(
     if asked:
         raise FedsrcError(f"{asked[0]} is fixed by the monitor's registration", where=str(place), hint="leave it out")
     registered = Registration.read(place)
-    if not isinstance(registered.certificate, Monitor):
+    if registered.monitor is None:
         raise FedsrcError("is not the registration of a monitor", where=str(place), hint="choose another -o")
-    if certificate is not None and file_digest(certificate / CERTIFICATE) != registered.certificate.certificate:
+    if certificate is not None and file_digest(certificate / CERTIFICATE) != registered.monitor.certificate:
         raise FedsrcError(f"watches over another certificate than that of {certificate}", where=str(place))
     return registered
 

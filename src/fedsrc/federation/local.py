@@ -14,7 +14,6 @@ from fedsrc.planning.register import Choices, draft, origin_of, register
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.disclosure import released_development
 from fedsrc.protocol.messages import Answer, Request
-from fedsrc.protocol.methods import Monitor
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.privacy import Development
 from fedsrc.protocol.registration import Registration
@@ -78,7 +77,7 @@ def certify_table(
 ) -> Certificate:
     """Run to a certificate or an abstention. Called again on the same folder it continues; when done, it repeats
     the same certificate."""
-    if isinstance(registration.certificate, Monitor):
+    if registration.monitor is not None:
         raise FedsrcError("this is the registration of a monitor", hint="fedsrc monitor, with --registration")
     check_folder(folder, registration)
     check_server_key(registration, key)

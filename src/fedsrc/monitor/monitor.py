@@ -19,7 +19,6 @@ from fedsrc.common.values import describe
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.certificate import MonitorAccount, WatchedRound
 from fedsrc.protocol.damage import check_same
-from fedsrc.protocol.methods import Monitor
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.succession import keys_of
@@ -139,7 +138,7 @@ def state(folder: Path, *, trusted: tuple[str, ...] = (), certificate: Path | No
     the file), the monitor must be of that certificate.
     """
     registration = read_registration(folder)
-    if not isinstance(registration.certificate, Monitor):
+    if registration.monitor is None:
         raise FedsrcError("is not the folder of a monitor", where=str(folder))
     found = state_of(_account(registration, folder, trusted))
     if certificate is not None:

@@ -11,10 +11,10 @@ import tomllib
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import tomli_w
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer, model_validator
 
 from fedsrc.common.canonical import digest
 from fedsrc.common.durable import read_text
@@ -116,7 +116,7 @@ class Registration(Frozen):
     renews: Hex | None = None  # the certificate, by the SHA-256 of its file, whose claim is made anew on fresh units
     claim: Claim
     thresholds: Thresholds
-    certificate: Annotated[Betting | Stitched | Monitor, Field(discriminator="method")]
+    judgement: Annotated[Betting | Stitched | Monitor, Field(discriminator="method", alias="certificate")]
     privacy: Privacy
     encoding: Histograms = Histograms()  # this and the next three grow other kinds; what reads them looks at `kind`
     aggregation: Own = Own()
@@ -138,12 +138,12 @@ class Registration(Frozen):
             raise ValueError(f"site weights must sum to one, and these sum to {math.fsum(weights):g}")
         if self.privacy.mass_grid << self.encoding.basis_bits > 1 << 28:
             raise ValueError("loss_grid and max_answers make the masses too fine: lower one of them")
-        if self.certificate.spent > self.claim.failure_probability * (1 + 1e-9):
+        if self.judgement.spent > self.claim.failure_probability * (1 + 1e-9):
             raise ValueError("the certificate's budgets add up to more than the failure probability")
-        if isinstance(self.certificate, Betting):
-            self._check_ladder(self.certificate.ladder)
-        if isinstance(self.certificate, Monitor):
-            self._check_monitor(self.certificate)
+        if isinstance(self.judgement, Betting):
+            self._check_ladder(self.judgement.ladder)
+        if self.monitor is not None:
+            self._check_monitor(self.monitor)
         self._check_thresholds()
         if self.schedule.dropout == "adversarial" and not self.charges_dropout:
             raise ValueError("dropout = 'adversarial' needs the betting certificate and a refusal budget")
@@ -175,6 +175,23 @@ class Registration(Frozen):
         if method.risk < self.claim.target_risk:
             raise ValueError("an alarm below the certified target risk would ring at what was certified")
 
+    @model_serializer(mode="wrap")
+    def _as_in_the_file(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Write the judgement under the file's own word for it."""
+        return {"certificate" if name == "judgement" else name: value for name, value in write(self).items()}
+
+    @property
+    def certificate(self) -> Betting | Stitched:
+        """The method that certifies; a monitor has none."""
+        if isinstance(self.judgement, Monitor):
+            raise FedsrcError("this registration is of a monitor, which raises alarms and certifies nothing")
+        return self.judgement
+
+    @property
+    def monitor(self) -> Monitor | None:
+        """The monitor, where a deployed certificate is watched and nothing is certified."""
+        return self.judgement if isinstance(self.judgement, Monitor) else None
+
     @property
     def most_units(self) -> int:
         """Units that the schedule asks for at most, over all rounds: of every site, or of the one recruited."""
@@ -192,11 +209,11 @@ class Registration(Frozen):
     @property
     def fails(self) -> float:
         """The probability that what is certified is false; an alarm certifies nothing."""
-        return 0.0 if isinstance(self.certificate, Monitor) else self.claim.failure_probability
+        return 0.0 if self.monitor is not None else self.claim.failure_probability
 
     @property
     def charges_dropout(self) -> bool:
-        return isinstance(self.certificate, Betting) and self.certificate.refusal_budget > 0
+        return isinstance(self.judgement, Betting) and self.judgement.refusal_budget > 0
 
     @cached_property
     def digest(self) -> str:

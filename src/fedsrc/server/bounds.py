@@ -13,12 +13,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsrc.errors import FedsrcError
 from fedsrc.maths import betting, contrast, ratio, variance_adaptive
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.betting import Covariance
 from fedsrc.maths.boundaries import F, G, H
-from fedsrc.protocol.methods import Betting, Monitor, Stitched
+from fedsrc.protocol.methods import Betting, Stitched
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.tally import Masses, Tally, masses, transfer
 
@@ -105,8 +104,6 @@ class Plan:
 def plan_of(registration: Registration) -> Plan:
     """What a registration decides by."""
     claim, method = registration.claim, registration.certificate
-    if isinstance(method, Monitor):
-        raise FedsrcError("this registration is of a monitor, which raises alarms and certifies nothing")
     weights, fixed = registration.thresholds.weights, registration.fixed_mixture
     return Plan(method, claim.target_risk, claim.min_acceptance, weights, _v0(registration), fixed)
 

@@ -11,7 +11,7 @@ import numpy as np
 from fedsrc.common.durable import read_lines
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
-from fedsrc.protocol.methods import Betting, Monitor
+from fedsrc.protocol.methods import Betting
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.notices import SUFFIX
 from fedsrc.protocol.registration import Registration
@@ -43,7 +43,7 @@ class Follower:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.registration: Registration = read_registration(folder)
-        if isinstance(self.registration.certificate, Monitor):
+        if self.registration.monitor is not None:
             hint = "`fedsrc monitor -o FOLDER` shows where it stands"
             raise FedsrcError("is the folder of a monitor, which certifies nothing", where=str(folder), hint=hint)
         self.turned_away: list[str] = []

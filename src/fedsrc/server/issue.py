@@ -18,7 +18,7 @@ from fedsrc.protocol.certificate import (
     ThresholdBounds,
 )
 from fedsrc.protocol.disclosure import replacement_epsilon, thresholds_words
-from fedsrc.protocol.methods import Betting, Monitor
+from fedsrc.protocol.methods import Betting
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Chain
 from fedsrc.server.bounds import Bounds, report, sample
@@ -65,7 +65,7 @@ def account(registration: Registration, replay: Replay, chain: Chain) -> Monitor
 def _shared(registration: Registration, replay: Replay, chain: Chain) -> dict[str, Any]:
     """What a certificate and the account of a monitor both say."""
     return {
-        "method": registration.certificate.method,
+        "method": registration.judgement.method,
         "records": replay.tally.arrived,
         "rounds": replay.rounds,
         "releases": replay.tally.releases,
@@ -239,17 +239,15 @@ def limits(registration: Registration) -> tuple[str, ...]:
 
 
 def _assumptions(registration: Registration, replay: Replay) -> tuple[Assumption, ...]:
-    unit, watched = registration.privacy.unit, isinstance(registration.certificate, Monitor)
+    unit, monitor = registration.privacy.unit, registration.monitor
     of_what = " of sources" if unit == "source" else ""
     mixture = f"deployment mixes the sites by the declared weights{', as shares of sources' if of_what else ''}"
     if registration.weights is None:
-        as_given = "rounds do" if watched else f"calibrated (the shares{of_what} above)"
+        as_given = "rounds do" if monitor is not None else f"calibrated (the shares{of_what} above)"
         mixture = f"deployment mixes the sites as {as_given}"
-    traffic = "traffic"
-    if isinstance(registration.certificate, Monitor) and registration.certificate.sample == "accepted":
-        traffic = "accepted answers"
+    traffic = "accepted answers" if monitor is not None and monitor.sample == "accepted" else "traffic"
     drift = "without drift at any site" if not any(s.drift for s in registration.sites) else "within declared drift"
-    step = "monitoring" if watched else "calibration"
+    step = "calibration" if monitor is None else "monitoring"
     order = "in a recorded shuffle" if replay.orders <= {"shuffled"} else "in the table's own order"
     return (
         Assumption(what="every request followed the registered rule", how="checked"),
@@ -281,7 +279,7 @@ def _dropout_note(registration: Registration, replay: Replay) -> Assumption:
 
 def _tries_note(registration: Registration, replay: Replay) -> list[Assumption]:
     """How many registrations have had units of the same records: the failure probabilities of certificates add up."""
-    if replay.tries == 1 or isinstance(registration.certificate, Monitor):
+    if replay.tries == 1 or registration.monitor is not None:
         return []
     what = f"this is registration {replay.tries} on the same records: failure probabilities of all tries add up"
     return [Assumption(what=what, how="declared")]

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.protocol.messages import Request
-from fedsrc.protocol.methods import Monitor
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.tally import Tally
 
@@ -25,7 +24,7 @@ def next_slots(registration: Registration, tally: Tally, left: Sequence[int]) ->
     much weight as the target risk are used up.
     A monitor asks all sites in every round, in proportion, and waits while one that has a weight has nothing.
     """
-    if isinstance(registration.certificate, Monitor):
+    if registration.monitor is not None:
         return _in_proportion(registration, left)
     drawn = [a + b for a, b in zip(tally.slots, tally.missing, strict=True)]
     if registration.schedule.policy == "recruit":

@@ -12,7 +12,6 @@ from typing import Literal
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.certificate import RoundBound
 from fedsrc.protocol.messages import START, Release, Request
-from fedsrc.protocol.methods import Monitor
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Absent, Announced, Arrived, Asked, Closed, Ended, Entry, Opened
 from fedsrc.server.alarm import Watch
@@ -80,7 +79,7 @@ class Replay:
         self.refused = 0
         self.absent = 0
         self.look: Look | None = None
-        self.watch = Watch(registration) if isinstance(registration.certificate, Monitor) else None
+        self.watch = None if registration.monitor is None else Watch(registration)
         self.trace: list[RoundBound] = []
         self.times: list[str] = []  # when the folded releases were made, by their sites' clocks
         self.ended: str | None = None

@@ -142,7 +142,7 @@ def plausible_margins(registration: Registration, number: int) -> Margins:
 
     Theory: Refusal, sqrt(2 v log(3m/q_s)) with q_s = 6 alpha_f / (pi^2 s^2).
     """
-    rule, budget = registration.mechanism, registration.certificate.refusal_budget
+    rule, budget = registration.mechanism, registration.judgement.refusal_budget
     log_term = math.log(3 * rule.basis.m * math.pi**2 * number**2 / (6 * budget))
     noise = covariance(registration.encoding.kind, suffix_variance(rule))
     return Margins(*(np.sqrt(2 * v * log_term) + 1e-9 for v in (noise.uu, noise.ss, noise.of(1.0, 1.0))))
@@ -153,7 +153,7 @@ def implausible(registration: Registration, release: Release, number: int) -> st
 
     Theory: Refusal.
     """
-    if registration.certificate.refusal_budget == 0:
+    if registration.judgement.refusal_budget == 0:
         return None
     seen = masses(registration, np.asarray([release.first, release.second]), 1)
     margin = plausible_margins(registration, number)

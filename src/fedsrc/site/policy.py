@@ -8,7 +8,6 @@ from fedsrc.common.words import ADJACENCY
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.privacy import epsilon_tight
 from fedsrc.protocol.disclosure import noise_words, replacement_words
-from fedsrc.protocol.methods import Monitor
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.order import IN_ORDER
 from fedsrc.site.ledger import DELTA, DEVELOPMENT, Account, Ledger
@@ -72,9 +71,9 @@ def describe_registration(registration: Registration, site: str) -> list[str]:
 
 
 def _purpose(registration: Registration) -> str:
-    method = registration.certificate
-    if isinstance(method, Monitor):
-        return f"watches a deployed certificate: it rings when more than {100 * method.risk:g}% are unsupported"
+    if registration.monitor is not None:
+        risk = registration.monitor.risk
+        return f"watches a deployed certificate: it rings when more than {100 * risk:g}% are unsupported"
     return f"wants to show that at most {100 * registration.claim.target_risk:g}% of accepted answers are unsupported"
 
 

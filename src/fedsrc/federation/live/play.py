@@ -15,7 +15,6 @@ from fedsrc.errors import BusyError, FedsrcError
 from fedsrc.federation.live.carrier import LiveCarrier
 from fedsrc.federation.live.transport import Clock, Patience, Post, RealClock, Tell
 from fedsrc.protocol.certificate import Certificate
-from fedsrc.protocol.methods import Monitor
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Absent, Announced, Closed, Transcript
@@ -71,7 +70,7 @@ def finished(registration: Registration, folder: Path, key: Key) -> Certificate 
 
 def check_live(registration: Registration, folder: Path, key: Key) -> None:
     """Refuse a registration that a live run cannot trust its messages by, or a folder of another run."""
-    if isinstance(registration.certificate, Monitor):
+    if registration.monitor is not None:
         raise FedsrcError("a monitor does not run live", hint="use tables (fedsrc monitor) or files (fedsrc request)")
     check_server_key(registration, key)
     if registration.server_key is None:
