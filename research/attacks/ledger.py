@@ -28,6 +28,7 @@ from fedsrc.records.development import calibrating
 from fedsrc.records.stream import Table
 from fedsrc.records.table import Columns
 from fedsrc.site.ledger import Intake, Ledger
+from fedsrc.site.policy import allow
 from fedsrc.site.site import Site, open_sites
 from fedsrc.site.streamed import open_table
 from research.attacks.old_rules import instead
@@ -159,6 +160,7 @@ class World:
         slots, number = int(self.rng.integers(1, left + 1)), int(self.rng.integers(1, 1 << 40))
         reg = cut.registration
         scale = reg.mechanism.scale
+        allow(site.ledger, site.name, reg)
         site.answer(Request(registration=reg.digest, number=number, round=1, site=site.name, slots=slots, scale=scale))
         leaving = site.intake.order()[first : first + slots].tolist()
         if cut.source is not None:

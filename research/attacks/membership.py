@@ -26,6 +26,7 @@ from fedsrc.records.development import calibrating
 from fedsrc.records.masses import histogram
 from fedsrc.records.table import read_records
 from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allow
 from fedsrc.site.site import Site, open_sites
 from research.attacks.old_rules import by_row_number, instead
 from research.attacks.sections import Record, Row, Section, control, in_blocks, recorded, some
@@ -80,6 +81,7 @@ def released(reg: Registration, path: Path, ledger: Path) -> Ints:
     """The site's one release of all units of a file."""
     with closing(Ledger(ledger)) as book:
         (site,) = open_sites(reg, read_records(path), book)
+        allow(book, site.name, reg)
         found = parse_release(site.answer(_request(reg, site)))
     return np.asarray([found.first, found.second])
 

@@ -171,6 +171,6 @@ def test_sources_in_order_are_refused(tmp_path: Path) -> None:
     with closing(Ledger(tmp_path / "ledger")) as ledger:
         with pytest.raises(FedsrcError, match="sources have no order in a table") as caught:
             open_sites(reg, records, ledger, in_order=True)
-        assert "--in-order" in str(caught.value.hint)
+        assert "`in_order=`" in str(caught.value.hint)
         assert not ledger.accounts("local")
         assert len(open_sites(reg, records, ledger)) == 1

@@ -36,6 +36,7 @@ from fedsrc.records.stream import Table
 from fedsrc.records.table import Columns, read_records
 from fedsrc.site.ledger import FIRST_SCHEMA, VERSION, Ledger
 from fedsrc.site.overlap import CHANCE, Overlap, overlap, tally
+from fedsrc.site.policy import allow
 from fedsrc.site.site import Site, open_sites
 from fedsrc.site.streamed import open_table
 
@@ -121,6 +122,7 @@ class World:
             return
         slots, scale = int(self.rng.integers(1, left + 1)), registration.mechanism.scale
         number = int(self.rng.integers(1, 1 << 40))
+        allow(self.ledger, site.name, registration)
         site.answer(
             Request(registration=registration.digest, number=number, round=1, site=site.name, slots=slots, scale=scale)
         )

@@ -41,6 +41,7 @@ from fedsrc.server.loop import record, run
 from fedsrc.server.state import Replay
 from fedsrc.server.verify import verify
 from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allow
 from fedsrc.site.site import Site, open_sites
 from tests.support.helpers import table
 
@@ -69,6 +70,7 @@ class Sites:
 
     def at(self, name: str, act: Callable[[Site], Any]) -> Any:
         with closing(Ledger(self.folder / f"{name}.ledger")) as ledger:
+            allow(ledger, name, self.reg)
             (site,) = open_sites(self.reg, TABLES[name], ledger, keys=KEYS)
             return act(site)
 

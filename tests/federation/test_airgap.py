@@ -28,8 +28,9 @@ from fedsrc.server.issue import issue
 from fedsrc.server.loop import begin, record, run
 from fedsrc.server.state import Replay
 from fedsrc.server.verify import verify
+from fedsrc.site.admission import check_ready
 from fedsrc.site.ledger import Ledger
-from fedsrc.site.policy import allow, allowed, cost, describe_registration, status_words
+from fedsrc.site.policy import allow, cost, describe_registration, status_words
 from fedsrc.site.site import open_sites
 from tests.support.helpers import changed, registration, table
 
@@ -320,10 +321,10 @@ def test_a_site_keeps_to_its_own_limit(world: World) -> None:
         with pytest.raises(FedsrcError, match="allows epsilon 10 at most"):
             allow(ledger, "a", lax)
         with pytest.raises(FedsrcError, match="has not allowed"):
-            allowed(ledger, "a", dear.digest)
+            check_ready(dear, "a", ledger, KEYS["a"])
         ledger.limit(5.0)
         with pytest.raises(FedsrcError, match="allows epsilon 5 at most"):
-            allowed(ledger, "a", world.reg.digest)
+            check_ready(world.reg, "a", ledger, KEYS["a"])
 
 
 def test_site_status_in_plain_words(world: World) -> None:

@@ -36,13 +36,13 @@ from fedsrc.federation.flower.node_keys import name_of_private, name_of_public
 from fedsrc.federation.flower.processes import Child, Tls, check_encrypted, descendants, environment, left_behind
 from fedsrc.federation.flower.trial_keys import make_trial
 from fedsrc.federation.live.carrier import LiveCarrier
-from fedsrc.federation.live.guard import Guard, Refusal
+from fedsrc.federation.live.guard import Guard
 from fedsrc.federation.live.log import one_line
 from fedsrc.federation.live.play import check_live, finished, open_transcript
 from fedsrc.federation.live.site_socket import Door
 from fedsrc.federation.live.transport import Letter, Patience, Reply
 from fedsrc.protocol.handshake import Challenge, Hello, parse_hello
-from fedsrc.protocol.messages import Release, Request, SignedRequest, parse_release
+from fedsrc.protocol.messages import Refusal, Release, Request, SignedRequest, parse_release
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Absent, Announced, Arrived, Opened, Transcript, read_transcript

@@ -25,9 +25,9 @@ from fedsrc.federation.flower import node_proxy as node_door
 from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, REFUSED, RELEASE, Frame
 from fedsrc.federation.flower.grid import FlowerPost
 from fedsrc.federation.flower.processes import check_free, free_port
-from fedsrc.federation.live.guard import Guard, Refusal
+from fedsrc.federation.live.guard import Guard
 from fedsrc.federation.live.transport import Patience, Reply
-from fedsrc.protocol.messages import Request, SignedRequest
+from fedsrc.protocol.messages import Refusal, Request, SignedRequest
 from fedsrc.records.units import Records
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow

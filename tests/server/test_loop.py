@@ -42,6 +42,7 @@ from fedsrc.server.recruiter import make_requests, next_slots
 from fedsrc.server.state import Replay
 from fedsrc.server.tally import empty
 from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allow
 from fedsrc.site.site import note_development, open_sites
 from tests.support.helpers import registration, table
 
@@ -58,6 +59,8 @@ class Stage:
         self.reg = reg
         self.ledger = Ledger(folder / "ledger")
         self.sites = open_sites(reg, records, self.ledger)
+        for site in self.sites:
+            allow(self.ledger, site.name, reg)
         self.transcript = Transcript(folder / "transcript.jsonl")
         self.replay = Replay(reg, self.transcript.entries)
 
@@ -401,6 +404,7 @@ def test_capacity_is_a_limit(tmp_path: Path) -> None:
     with closing(Ledger(tmp_path / "l")) as ledger:
         sites = open_sites(reg, RECORDS, ledger)
         assert sites[0].room() == 7
+        allow(ledger, "a", reg)
         first, second = (make_requests(reg, [5, 0, 0], number=n, round=1)[0] for n in (0, 1))
         sites[0].answer(first)
         assert sites[0].room() == 7

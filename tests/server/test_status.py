@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from fedsrc.cli.main import cli
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, REFUSED, RELEASE, Frame
-from fedsrc.federation.live.guard import Refusal
 from fedsrc.federation.live.log import open_log
 from fedsrc.federation.live.play import play
 from fedsrc.federation.live.transport import Reply
+from fedsrc.protocol.messages import Refusal
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.transcript import Transcript
 from fedsrc.server.folder import LOG

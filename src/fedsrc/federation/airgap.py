@@ -34,9 +34,8 @@ from fedsrc.server.folder import check_folder, check_server_key, read_registrati
 from fedsrc.server.issue import conclude
 from fedsrc.server.loop import absence_words, ask, begin, close, record, whose
 from fedsrc.server.state import Replay
+from fedsrc.site.admission import admit
 from fedsrc.site.ledger import Ledger
-from fedsrc.site.policy import allowed
-from fedsrc.site.site import check_key, check_request
 from fedsrc.site.streamed import open_site
 
 INBOX, REQUESTS = "inbox", "requests"
@@ -107,15 +106,11 @@ def answer_file(
     """
     order = read_request(path)
     request = order.request
-    registration = allowed(ledger, request.site, request.registration)
-    if registration.server_key is None or not order.signed_by(registration.server_key):
-        raise FedsrcError("the request is not signed by the registered server", where=str(path))
-    check_request(registration, request.site, request)
-    check_key(registration, request.site, key)
+    registration = admit(order, request.site, ledger, key, where=str(path))
     stored = ledger.stored(request)
     if stored is not None:
         return stored  # the same bytes for ever, whatever became of the table
-    return open_site(registration, request.site, find(), ledger, key, fresh=fresh).answer(request)
+    return open_site(registration, request.site, find(), ledger, key, fresh=fresh).release(request)
 
 
 def _open_run(replay: Replay, transcript: Transcript) -> None:

@@ -7,6 +7,7 @@ or count and loss (paired), in plain bins or in the suffix basis, plus discrete 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -24,6 +25,17 @@ Coordinates = Annotated[tuple[Whole, ...], Field(strict=False)]
 Answer = bytes | str  # a release's bytes, or why there is none
 MAX_BYTES = 20_000_000
 START = "0" * 64  # before a first release, and before a transcript's first line
+
+
+class Refusal(StrEnum):
+    """Why a site does not answer a question: all that the other end is ever told."""
+
+    UNREADABLE = "it cannot be read"
+    NOT_OURS = "it is of another registration or for another site"
+    NOT_ALLOWED = "the site does not allow this registration"
+    NOT_SIGNED = "it is not signed by the registered server"
+    NOT_AS_REGISTERED = "it asks for something else than the registration fixes"
+    CANNOT = "the site cannot answer it; its own log says why"
 
 
 class Request(Frozen):

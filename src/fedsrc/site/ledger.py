@@ -284,10 +284,20 @@ class Ledger:
             sql.execute("DELETE FROM allowed WHERE site = ? AND registration = ?", (site, registration))
 
     def allowed(self, site: str) -> list[Registration]:
-        """The registrations a site has allowed."""
+        """Return the registrations that a site has allowed."""
         with self._transaction() as sql:
             rows = sql.execute("SELECT text FROM allowed WHERE site = ? ORDER BY rowid", (site,)).fetchall()
         return [Registration.from_toml(text, where=str(self.path)) for (text,) in rows]
+
+    def permitted(self, site: str, digest: str) -> Registration | None:
+        """Return the registration of that digest if the site has allowed it."""
+        query = "SELECT text FROM allowed WHERE site = ? AND registration = ?"
+        with self._transaction() as sql:
+            row = sql.execute(query, (site, digest)).fetchone()
+        if row is None:
+            return None
+        found = Registration.from_toml(row[0], where=str(self.path))
+        return found if found.digest == digest else None
 
     def limit(self, max_epsilon: float) -> None:
         """Set the largest epsilon that any unit of this ledger may ever cost, at DELTA."""

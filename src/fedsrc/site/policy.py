@@ -38,19 +38,6 @@ def check_limit(ledger: Ledger, site: str, registration: Registration) -> None:
         )
 
 
-def allowed(ledger: Ledger, site: str, digest: str) -> Registration:
-    """The allowed registration of that digest; anything else is refused."""
-    for registration in ledger.allowed(site):
-        if registration.digest == digest:
-            check_limit(ledger, site, registration)
-            return registration
-    raise FedsrcError(
-        f"site {site!r} has not allowed registration {digest}",
-        where=str(ledger.path),
-        hint="read the registration, then `fedsrc allow registration.toml` if the site agrees",
-    )
-
-
 def describe_registration(registration: Registration, site: str) -> list[str]:
     """What a registration asks of a site, in plain words."""
     claim, privacy = registration.claim, registration.privacy

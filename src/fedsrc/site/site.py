@@ -1,7 +1,7 @@
-"""A site: records and ledger behind one question, `answer`. It protects itself and trusts no server.
+"""A site: its records behind its ledger. It protects itself and trusts no server.
 
-Before it answers, a site checks that the request is of a registration it has allowed, addressed to it, with the noise
-scale that it derives itself from that registration, and for units that are still unspent.
+`admission` checks what is asked; a release is then made of units that are still unspent, with the noise that the site
+derives itself from the registration.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fedsrc.common.clock import utc_now
-from fedsrc.common.signing import Key, public_hex
+from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Ints
 from fedsrc.protocol.handshake import Hello
@@ -21,6 +21,7 @@ from fedsrc.records.development import calibrating, cut_words, names_of
 from fedsrc.records.masses import histogram
 from fedsrc.records.order import IN_ORDER, Positions
 from fedsrc.records.units import LOCAL_SITE, Names, Records, Units
+from fedsrc.site.admission import admit
 from fedsrc.site.ledger import DEVELOPMENT, Intake, Ledger
 from fedsrc.site.release import make_release
 
@@ -56,10 +57,12 @@ class Site:
         return word if self.key is None else word.signed(self.key)
 
     def answer(self, request: Request) -> bytes:
-        """The release for a request, as the exact bytes that the ledger keeps."""
-        check_request(self.registration, self.name, request)
-        check_key(self.registration, self.name, self.key)
-        rule = self.registration.mechanism
+        """Check a request that was made in this process, and release for it."""
+        admit(request, self.name, self.ledger, self.key, serves=self.registration)
+        return self.release(request)
+
+    def release(self, request: Request) -> bytes:
+        """Return the release for an admitted request, as the exact bytes that the ledger keeps."""
         order: Order = "in order" if self.intake.seed == IN_ORDER else "shuffled"
 
         def make(first: int, slots: int, link: Link) -> bytes:
@@ -67,31 +70,8 @@ class Site:
             release = make_release(self.registration, request, counts, link, order=order, time=utc_now())
             return release.signed(self.key).to_bytes()
 
-        fails = self.registration.fails
-        return self.ledger.answer(self.intake, request, rule.rho, make, capacity=self.capacity, fails=fails)
-
-
-def check_request(registration: Registration, name: str, request: Request) -> None:
-    """Refuse a request that is not of this registration, for this site, at the registered noise scale."""
-    if request.registration != registration.digest:
-        raise FedsrcError(f"site {name!r} refuses a request of another registration")
-    if request.site != name:
-        raise FedsrcError(f"site {name!r} refuses a request addressed to {request.site!r}")
-    scale = registration.mechanism.scale
-    if request.scale != scale:
-        raise FedsrcError(f"site {name!r} refuses noise scale {request.scale:g}; the registration fixes {scale:g}")
-
-
-def check_key(registration: Registration, name: str, key: Key | None) -> None:
-    """Refuse to release without the registered key: the units would be spent for nothing."""
-    registered = registration.site(name).key
-    if registered is None:
-        return
-    if key is None or public_hex(key) != registered:
-        raise FedsrcError(
-            f"site {name!r} needs the private key of its registered public key {registered}",
-            hint="pass the site's key file; nothing was released",
-        )
+        rho, fails = self.registration.mechanism.rho, self.registration.fails
+        return self.ledger.answer(self.intake, request, rho, make, capacity=self.capacity, fails=fails)
 
 
 def open_sites(

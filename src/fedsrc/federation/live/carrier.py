@@ -12,10 +12,9 @@ from functools import partial
 
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.live.guard import Refusal
 from fedsrc.federation.live.transport import Clock, Letter, Node, Patience, Post, RealClock, Reply, Tell
 from fedsrc.protocol.handshake import Challenge, Hello, parse_hello
-from fedsrc.protocol.messages import Answer, Request, SignedRequest, from_the_future, parse_release
+from fedsrc.protocol.messages import Answer, Refusal, Request, SignedRequest, from_the_future, parse_release
 from fedsrc.protocol.registration import Registration
 
 LONGEST_PAUSE = 60.0  # seconds between two hellos to a node that does not give a good one

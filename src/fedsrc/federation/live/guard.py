@@ -9,46 +9,24 @@ same size, so that not even its length says anything.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from enum import StrEnum
+from collections.abc import Callable
 
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, Frame
 from fedsrc.protocol.handshake import Hello, parse_challenge
-from fedsrc.protocol.messages import Request, parse_request
+from fedsrc.protocol.messages import Refusal, Request, parse_request
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.stream import Table
 from fedsrc.records.units import Records
+from fedsrc.site.admission import RefusedError, admit, check_ready, refusing
 from fedsrc.site.ledger import Ledger
-from fedsrc.site.policy import allowed
-from fedsrc.site.site import Site, check_key, check_request
+from fedsrc.site.site import Site
 from fedsrc.site.streamed import open_site
-
-
-class Refusal(StrEnum):
-    """Why a question is not answered: all that the other end is ever told."""
-
-    UNREADABLE = "it cannot be read"
-    NOT_OURS = "it is of another registration or for another site"
-    NOT_ALLOWED = "the site does not allow this registration"
-    NOT_SIGNED = "it is not signed by the registered server"
-    NOT_AS_REGISTERED = "it asks for something else than the registration fixes"
-    CANNOT = "the site cannot answer it; its own log says why"
-
 
 NUMBER = 23  # bytes of a 64-bit integer, its sign, its quotes and a comma
 AROUND = 1024  # bytes for what stands around a release's numbers
-
-
-class RefusedError(Exception):
-    """A question that is not answered: why, for the other end, and what is behind that for the log."""
-
-    def __init__(self, why: Refusal, behind: str) -> None:
-        self.why, self.behind = why, behind
-        super().__init__(behind)
 
 
 class Guard:
@@ -81,8 +59,7 @@ class Guard:
             raise FedsrcError("the registration names no server key", hint="register with --server-key")
         if self.registration.site(self.name).key is None:
             raise FedsrcError(f"site {self.name!r} has no registered key", hint="register with --site-keys")
-        allowed(self._ledger, self.name, self.registration.digest)
-        check_key(self.registration, self.name, self._key)
+        check_ready(self.registration, self.name, self._ledger, self._key)
         return self._records().room()
 
     def letter(self, question: Frame) -> Frame:
@@ -97,7 +74,8 @@ class Guard:
         except RefusedError as refusal:
             if refusal.why is Refusal.CANNOT:
                 self._site = None  # a table that changed is looked at anew
-            self._tell(f"refused: {refusal.why}: {refusal.behind}")
+            behind = refusal.for_log().replace("\n", "; ")
+            self._tell(f"refused: {refusal.why}: {behind}")
             return Frame(REFUSED, refusal.why.encode())
         except Exception as error:  # a fault here must not end the process that guards the records
             self._site = None
@@ -106,14 +84,10 @@ class Guard:
         return Frame(GIVEN, given)
 
     def _hello(self, data: bytes) -> bytes:
-        with _or_refuse(Refusal.UNREADABLE):
+        with refusing(Refusal.UNREADABLE):
             challenge = parse_challenge(data)
-        self._check_ours(challenge.registration)
-        if not challenge.signed_by(self._server()):
-            raise RefusedError(Refusal.NOT_SIGNED, "a challenge without the server's signature")
-        self._check_allowed()
-        with _or_refuse(Refusal.CANNOT):
-            check_key(self.registration, self.name, self._key)
+        admit(challenge, self.name, self._ledger, self._key, serves=self.registration)
+        with refusing(Refusal.CANNOT):
             units = self._records().room()
         self._tell(f"hello through node {challenge.node}: {units:,} units")
         hello = Hello(
@@ -123,40 +97,20 @@ class Guard:
         return hello.signed(self._key).to_bytes()
 
     def _release(self, data: bytes) -> bytes:
-        with _or_refuse(Refusal.UNREADABLE):
+        with refusing(Refusal.UNREADABLE):
             order = parse_request(data, "the request")
-        request = order.request
-        self._check_ours(request.registration)
-        if request.site != self.name:
-            raise RefusedError(Refusal.NOT_OURS, f"a request addressed to {request.site!r}")
-        if not order.signed_by(self._server()):
-            raise RefusedError(Refusal.NOT_SIGNED, f"request {request.number} without the server's signature")
-        self._check_allowed()
-        with _or_refuse(Refusal.NOT_AS_REGISTERED):
-            check_request(self.registration, self.name, request)
-        with _or_refuse(Refusal.CANNOT):
-            check_key(self.registration, self.name, self._key)
-            return self._answer(request)
+        admit(order, self.name, self._ledger, self._key, serves=self.registration)
+        with refusing(Refusal.CANNOT):
+            return self._answer(order.request)
 
     def _answer(self, request: Request) -> bytes:
         stored = self._ledger.stored(request)
         if stored is not None:
             self._tell(f"request {request.number} of round {request.round}: the same bytes again")
             return stored
-        given = self._records().answer(request)
+        given = self._records().release(request)
         self._tell(f"request {request.number} of round {request.round}: released {request.slots:,} units")
         return given
-
-    def _check_ours(self, digest: str) -> None:
-        if digest != self.registration.digest:
-            raise RefusedError(Refusal.NOT_OURS, f"registration {digest}")
-
-    def _check_allowed(self) -> None:
-        with _or_refuse(Refusal.NOT_ALLOWED):
-            allowed(self._ledger, self.name, self.registration.digest)
-
-    def _server(self) -> str:
-        return self.registration.server_key or ""
 
     def _records(self) -> Site:
         """The table behind the ledger, taken in once."""
@@ -177,11 +131,3 @@ def answer_size(registration: Registration, name: str) -> int:
 def _places(error: Exception) -> str:
     """Where a fault happened; its own words may hold something of a record."""
     return "".join(traceback.format_tb(error.__traceback__))
-
-
-@contextmanager
-def _or_refuse(why: Refusal) -> Iterator[None]:
-    try:
-        yield
-    except FedsrcError as error:
-        raise RefusedError(why, error.for_log().replace("\n", "; ")) from error

@@ -1,0 +1,106 @@
+"""Whether a site answers: the one check of every question, whether it comes in this process, in a file or live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fedsrc.common.signing import Key, public_hex
+from fedsrc.errors import FedsrcError
+from fedsrc.protocol.handshake import Challenge
+from fedsrc.protocol.messages import Refusal, Request, SignedRequest
+from fedsrc.protocol.registration import Registration
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import check_limit
+
+
+class RefusedError(FedsrcError):
+    """A question that the site does not answer: `why` for the other end, everything else for the site itself."""
+
+    def __init__(
+        self,
+        why: Refusal,
+        what: str,
+        *,
+        where: str | None = None,
+        hint: str | None = None,
+        private: tuple[str, ...] = (),
+    ) -> None:
+        self.why = why
+        super().__init__(what, where=where, hint=hint, private=private)
+
+
+@contextmanager
+def refusing(why: Refusal) -> Iterator[None]:
+    """Turn any error into a refusal for this reason."""
+    try:
+        yield
+    except FedsrcError as error:
+        raise RefusedError(why, error.what, where=error.where, hint=error.hint, private=error.private) from error
+
+
+def admit(
+    question: Challenge | SignedRequest | Request,
+    site: str,
+    ledger: Ledger,
+    key: Key | None,
+    *,
+    serves: Registration | None = None,
+    where: str | None = None,
+) -> Registration:
+    """Return the registration under which a site may answer a question, or raise `RefusedError`.
+
+    A site that `serves` one registration answers under no other. A bare `Request` was made in this process, so it has
+    no signature to check. The signature is checked before the permission, where that is possible: a stranger does not
+    learn what a site allows.
+    """
+    asked = question.request if isinstance(question, SignedRequest) else question
+    if serves is not None and asked.registration != serves.digest:
+        raise RefusedError(
+            Refusal.NOT_OURS, f"site {site!r} refuses a question of another registration, {asked.registration}"
+        )
+    if isinstance(asked, Request) and asked.site != site:
+        raise RefusedError(Refusal.NOT_OURS, f"site {site!r} refuses a request addressed to {asked.site!r}")
+    allowed = ledger.permitted(site, asked.registration)
+    registration = serves or allowed
+    if registration is not None and not isinstance(question, Request):
+        _check_signature(question, registration, where)
+    found = _able(allowed, asked.registration, site, ledger, key)
+    if isinstance(asked, Request) and asked.scale != found.mechanism.scale:
+        raise RefusedError(
+            Refusal.NOT_AS_REGISTERED,
+            f"site {site!r} refuses noise scale {asked.scale:g}; the registration fixes {found.mechanism.scale:g}",
+        )
+    return found
+
+
+def check_ready(registration: Registration, site: str, ledger: Ledger, key: Key | None) -> None:
+    """Refuse to serve a registration that the site has not allowed or cannot sign for."""
+    _able(ledger.permitted(site, registration.digest), registration.digest, site, ledger, key)
+
+
+def _check_signature(question: Challenge | SignedRequest, registration: Registration, where: str | None) -> None:
+    if registration.server_key is None or not question.signed_by(registration.server_key):
+        kind = "challenge" if isinstance(question, Challenge) else "request"
+        raise RefusedError(Refusal.NOT_SIGNED, f"the {kind} is not signed by the registered server", where=where)
+
+
+def _able(allowed: Registration | None, digest: str, site: str, ledger: Ledger, key: Key | None) -> Registration:
+    """Return what the site has allowed and can sign for: without the key, units would be spent in vain."""
+    if allowed is None:
+        raise RefusedError(
+            Refusal.NOT_ALLOWED,
+            f"site {site!r} has not allowed registration {digest}",
+            where=str(ledger.path),
+            hint="read the registration, then `fedsrc allow registration.toml` if the site agrees",
+        )
+    with refusing(Refusal.NOT_ALLOWED):
+        check_limit(ledger, site, allowed)
+    registered = allowed.site(site).key
+    if registered is not None and (key is None or public_hex(key) != registered):
+        raise RefusedError(
+            Refusal.CANNOT,
+            f"site {site!r} needs the private key of its registered public key {registered}",
+            hint="pass the site's key file; nothing was released",
+        )
+    return allowed
