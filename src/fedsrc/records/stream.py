@@ -37,9 +37,9 @@ from fedsrc.records.table import (
     Version,
     as_text,
     check_version,
+    collect_records,
     comparable,
     file_version,
-    read_records,
     readable,
     scan,
 )
@@ -49,6 +49,7 @@ BATCH = 1 << 17  # rows
 AHEAD = 8  # batches that the reader of a Parquet file may be ahead
 DIGIT = 16  # bits of a key that one pass decides
 KEY = 64  # bits of a key
+SMALL = 8_000_000  # bytes of a file that may be held in memory
 SORTER_KILOBYTES = 16_384
 Mask = NDArray[np.bool_]
 
@@ -61,10 +62,11 @@ class Table:
     columns: Columns = field(default_factory=Columns)
     missing: Missing = "refuse"
     batch: int = BATCH
+    _held: dict[Version, list[pl.DataFrame]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def whole(self) -> Records:
         """The table in memory."""
-        return read_records(self.path, columns=self.columns, missing=self.missing)
+        return collect_records(*self._scan, self.columns, self.missing)
 
     def check(self) -> Check:
         """A check of this table's parts; a missing column is refused at once."""
@@ -87,7 +89,21 @@ class Table:
         return self.columns.like_source(self.present)
 
     def frames(self, columns: list[str] | None = None) -> Iterator[pl.DataFrame]:
-        """The table in its own order, at most a batch of rows at a time; all of its columns, or only some."""
+        """The table in its own order, at most a batch of rows at a time; all of its columns, or only some.
+
+        A small file is read once, and held until it changes.
+        """
+        version = self.version()
+        if version.size > SMALL:
+            yield from self._read(columns)
+            return
+        if version not in self._held:
+            self._held.clear()
+            self._held[version] = list(self._read(None))
+        for frame in self._held[version]:
+            yield frame if columns is None else frame.select(by_name(*columns))
+
+    def _read(self, columns: list[str] | None) -> Iterator[pl.DataFrame]:
         table, _ = self._scan
         if columns is not None:
             table = table.select(by_name(*columns))  # a name is a name, whatever pattern it looks like

@@ -29,7 +29,6 @@ from fedsrc.records.rows import Rows, tidy
 from fedsrc.records.units import LOCAL_SITE, Records
 
 Missing = Literal["refuse", "keep"]
-Version = tuple[int, int, int]
 ORDER = ("score", "loss", "site", "source", "id", "group")
 NEEDED = ("score", "loss")
 MAX_HEADER = 1_000_000  # bytes
@@ -94,9 +93,15 @@ class Columns:
 
 def read_records(path: Path, *, columns: Columns | None = None, missing: Missing = "refuse") -> Records:
     """Read and check a CSV, Parquet or JSON-lines table; the first bad value is named with its line."""
-    names = columns or Columns()
     with readable(path):
         table, place = scan(path)
+    return collect_records(table, place, columns or Columns(), missing)
+
+
+def collect_records(table: pl.LazyFrame, place: Place, names: Columns, missing: Missing) -> Records:
+    """Read and check a table that was scanned."""
+    path = place.path
+    with readable(path):
         version = file_version(path)
         frame = table.collect()
     check = Check(place, names, missing, frame.columns)
@@ -125,11 +130,19 @@ def read_records(path: Path, *, columns: Columns | None = None, missing: Missing
     )
 
 
+class Version(NamedTuple):
+    """What changes when a file does."""
+
+    inode: int
+    size: int
+    changed: int
+
+
 def file_version(path: Path) -> Version:
-    """What changes when a file does, told without reading it."""
+    """Return a file's version without reading it."""
     with readable(path):
         found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return Version(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def check_version(path: Path, version: Version) -> None:
