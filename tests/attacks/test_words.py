@@ -30,8 +30,8 @@ from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Announced, Arrived, Asked, Chain, Closed, Ended, Opened
 from fedsrc.report import card, rows
 from fedsrc.server.issue import issue
-from fedsrc.server.issue import limits as unsaid
 from fedsrc.server.state import Replay
+from fedsrc.server.wording_2 import limits as unsaid
 from fedsrc.site.policy import describe_registration
 from tests.support import ROOT
 from tests.support.helpers import registration, release_of, single_units

@@ -23,8 +23,8 @@ from fedsrc.errors import DamagedError, FedsrcError
 from fedsrc.federation.local import certify_table
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.report.card import card_text
-from fedsrc.server.issue import claimed
 from fedsrc.server.verify import verify
+from fedsrc.server.wording_2 import claimed
 from tests.support.forged import forge, unsigned
 from tests.support.helpers import changed, registration, table
 

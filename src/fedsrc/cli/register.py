@@ -17,8 +17,8 @@ from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import register_table
 from fedsrc.planning.register import development_part, register_grid
 from fedsrc.planning.renew import renew
-from fedsrc.protocol.disclosure import thresholds_words
 from fedsrc.protocol.registration import Registration
+from fedsrc.server.wording_2 import thresholds_words
 
 
 @click.command("register")

@@ -16,11 +16,11 @@ from fedsrc.common.words import count
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import register_table
 from fedsrc.planning.register import Choices, development_labels, development_part, draft, origin_of
-from fedsrc.protocol.disclosure import thresholds_words
 from fedsrc.protocol.privacy import Development
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import development_count
 from fedsrc.records.units import Records, check_unit, unit_count
+from fedsrc.server.wording_2 import thresholds_words
 
 DEVELOPMENT_SHARE = 0.2
 

@@ -57,21 +57,6 @@ def any_other(epsilon: float, unit: str) -> str:
     return f"against one {unit} being this one or any other: epsilon {rounded:g}; how many {unit}s there are is public"
 
 
-def thresholds_words(registration: Registration) -> str:
-    """Where the thresholds come from, and whether the units that chose them are protected."""
-    origin, release = registration.thresholds.origin, released_development(registration)
-    if release is not None:
-        settings, other = release.privacy, release.privacy != registration.privacy
-        made = f", made for an earlier registration: epsilon {settings.epsilon:g} at delta {settings.delta:g}"
-        noun = f"development {settings.unit}{'s' if release.units != 1 else ''}"
-        return f"from one noised release of {release.units:,} {noun}{made if other else ', protected like the others'}"
-    return {
-        "public": "exact quantiles of development records that are declared public, and not protected",
-        "development": "exact quantiles of development records, without privacy",
-        "grid": "evenly spaced, from no record",
-    }.get(origin, "declared")
-
-
 def noise_words(registration: Registration) -> str:
     """The registered noise as people read it: its scale in units, and in the integers that a release file holds."""
     settings, rule = registration.privacy, registration.mechanism

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -24,11 +24,6 @@ from fedsrc.server.tally import Masses, masses
 
 RECENT = 5  # rounds that the estimate of the present risk looks back on
 WatchStatus = Literal["NOT MONITORED YET", "STILL SUPPORTED", "ALARM"]
-DOES_NOT_SAY = (
-    "No alarm is not a new certificate: it says that the fresh units do not show a risk above the line.",
-    "Risk estimates are noised and bound nothing; only the alarm has a guarantee.",
-    "It speaks of the declared loss, as labelled, of units drawn without regard to their labels.",
-)
 
 
 @dataclass(frozen=True)
@@ -137,47 +132,10 @@ class Watch:
             since = self.rounds[detector.likely_start(np.stack(self.factors), bets_of(self.method).p)].round
             self.alarm = Alarm(round=round, records=self.records, likely_since=since)
 
-    def report(self) -> dict[str, Any]:
-        """What a signed account of the monitor says."""
-        return {
-            "status": self.status,
-            "statement": self.statement(),
-            "certificate": self.method.certificate,
-            "threshold": self.registration.thresholds.values[0],
-            "target_risk": self.registration.claim.target_risk,
-            "alarm_risk": self.method.risk,
-            "guarantee": self.guarantee(),
-            "log_line": round(self.line, 9),
-            "log_evidence": self.rounds[-1].log_evidence if self.rounds else None,
-            "recent_risk_estimate": _risk(self.bad[-RECENT:]),
-            "evidence": tuple(self.rounds),
-            "alarm": self.alarm,
-            "does_not_say": DOES_NOT_SAY,
-        }
-
-    def statement(self) -> str:
-        """The one plain sentence."""
-        unit = self.registration.privacy.unit
-        whose = "random answers of random sources" if self.registration.privacy.sources_alike else "answers"
-        gate = f"{whose} with a score of at least {self.registration.thresholds.values[0]!r}"
-        risk = f"{100 * self.method.risk:.6g}%"
-        if self.alarm is not None:
-            return (
-                f"ALARM after {self.alarm.records:,} fresh {unit}s: among {gate} the share of unsupported ones has gone"
-                f" above {risk}; do not rely on the certificate any longer."
-            )
-        if not self.rounds:
-            return f"Certified, and not monitored yet: no fresh {unit} has been looked at."
-        seen = f"{self.records:,} fresh {unit}s"
-        return f"Still supported: {seen} do not show more than {risk} unsupported among {gate}."
-
-    def guarantee(self) -> str:
-        """What is guaranteed of false alarms, in words."""
-        held = f"While at most {100 * self.method.risk:.6g}% of accepted answers are unsupported,"
-        if self.method.guarantee == "probability":
-            return f"{held} an alarm is ever raised with probability at most {100 * self.method.false_alarm:.6g}%."
-        unit = self.registration.privacy.unit
-        return f"{held} it takes {self.method.run_length:,} monitored {unit}s or more on average until an alarm."
+    @property
+    def recent_risk(self) -> float | None:
+        """Estimate the risk of the last few rounds from their noised masses; it bounds nothing."""
+        return _risk(self.bad[-RECENT:])
 
 
 def _mixture(seen: RoundSample) -> tuple[float, float]:
