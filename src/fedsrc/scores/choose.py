@@ -21,7 +21,7 @@ from fedsrc.common.values import Frozen as Value
 from fedsrc.common.values import Hex, describe
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.fitted.development import auc
-from fedsrc.scores.fitted.frozen import source_print
+from fedsrc.scores.fitted.document import source_print
 
 CRITERION = "highest AUC on development answers; of equals the fewest extra passes, then the first by name"
 MAX_BYTES = 1 << 26

@@ -8,7 +8,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.scores.models.embedding import SentenceEmbedder, load_embedder
 from fedsrc.scores.models.entailment import EntailmentClassifier, load_entailment
 from fedsrc.scores.models.llama_cpp_model import LlamaCppModel, load_llama_cpp
-from fedsrc.scores.models.torch_tools import import_torch
+from fedsrc.scores.models.torch_tools import need
 from fedsrc.scores.models.transformers_model import TransformersModel, load, load_gguf
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -52,13 +52,13 @@ def open_entailment(name: str, device: str) -> EntailmentClassifier:
 
 def _device(name: str) -> str:
     """ "auto" is the GPU where there is one."""
-    cuda = bool(import_torch().cuda.is_available())
+    cuda = bool(need("torch").cuda.is_available())
     if name == "auto":
         return "cuda" if cuda else "cpu"
     kind, _, number = name.partition(":")
     if kind not in ("cpu", "cuda") or (number and not number.isdecimal()):
         raise FedsrcError(f"unknown device {name!r}", hint="use cpu, cuda, cuda:1 or auto")
-    if kind == "cuda" and (not cuda or int(number or 0) >= import_torch().cuda.device_count()):
+    if kind == "cuda" and (not cuda or int(number or 0) >= need("torch").cuda.device_count()):
         raise FedsrcError(f"there is no device {name!r} here", hint="use `device='cpu'`")
     return name
 

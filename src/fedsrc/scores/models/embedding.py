@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedsrc.maths.arrays import Floats
-from fedsrc.scores.models.torch_tools import batches, folder_digest, import_torch, import_transformers, loading, memory
+from fedsrc.scores.models.torch_tools import batches, folder_digest, loading, memory, need
 
 DEFAULT = "sentence-transformers/all-MiniLM-L6-v2"
 BATCH_TOKENS = {"cpu": 4096, "cuda": 131072}
@@ -41,7 +41,7 @@ class SentenceEmbedder:
 
     def embed(self, texts: Sequence[str]) -> Floats:
         """One row of length 1 a text, in order, whatever the batches were."""
-        torch = import_torch()
+        torch = need("torch")
         given = self._tokenizer(list(texts), truncation=True, max_length=self._longest)["input_ids"]
         found = np.zeros((len(texts), int(self._encoder.config.hidden_size)))
         with torch.inference_mode(), memory():
@@ -57,7 +57,7 @@ class SentenceEmbedder:
 
 def load_embedder(name: str = DEFAULT, *, device: str = "cpu") -> SentenceEmbedder:
     """An encoder by hub name or folder."""
-    transformers, torch = import_transformers(), import_torch()
+    transformers, torch = need("transformers"), need("torch")
     with loading(name):
         tokenizer = transformers.AutoTokenizer.from_pretrained(name)
         encoder = transformers.AutoModel.from_pretrained(name, dtype=torch.float32)

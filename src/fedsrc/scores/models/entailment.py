@@ -14,7 +14,7 @@ import numpy as np
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.scores.models.embedding import identity_of
-from fedsrc.scores.models.torch_tools import batches, import_torch, import_transformers, loading, memory
+from fedsrc.scores.models.torch_tools import batches, loading, memory, need
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
 LABELS = ("entailment", "neutral", "contradiction")
@@ -50,7 +50,7 @@ class EntailmentClassifier:
 
     def judge(self, pairs: Sequence[Pair]) -> Floats:
         """A row a pair, in order, whatever the batches were."""
-        torch = import_torch()
+        torch = need("torch")
         sides = [list(side) for side in zip(*pairs, strict=True)]
         given = self._tokenizer(*sides, truncation="longest_first", max_length=self._longest)
         found = np.zeros((len(pairs), len(LABELS)))
@@ -77,7 +77,7 @@ def label_columns(labels: dict[int, str]) -> list[int]:
 
 def load_entailment(name: str, *, device: str = "cpu") -> EntailmentClassifier:
     """A classifier by hub name or folder."""
-    transformers, torch = import_transformers(), import_torch()
+    transformers, torch = need("transformers"), need("torch")
     with loading(name):
         tokenizer = transformers.AutoTokenizer.from_pretrained(name)
         classifier = transformers.AutoModelForSequenceClassification.from_pretrained(name, dtype=torch.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import io
 import sys
 from collections.abc import Iterator, Sequence
@@ -94,23 +95,13 @@ def memory() -> Iterator[None]:
     """Out of memory is an error with a hint."""
     try:
         yield
-    except import_torch().OutOfMemoryError as error:
+    except need("torch").OutOfMemoryError as error:
         raise FedsrcError("the device ran out of memory", hint="give a smaller `batch_tokens=`") from error
 
 
-def import_torch() -> Any:
-    """torch, or an error that says how to install it."""
+def need(library: str) -> Any:
+    """Import a library of the extra `models`, or say how to install it."""
     try:
-        import torch
+        return importlib.import_module(library)
     except ImportError as error:
-        raise MissingExtraError("torch", "models") from error
-    return torch
-
-
-def import_transformers() -> Any:
-    """transformers, or an error that says how to install it."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise MissingExtraError("transformers", "models") from error
-    return transformers
+        raise MissingExtraError(library, "models") from error

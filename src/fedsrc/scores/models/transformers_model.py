@@ -24,10 +24,9 @@ from fedsrc.scores.models.torch_tools import (
     Texts,
     batches,
     folder_digest,
-    import_torch,
-    import_transformers,
     loading,
     memory,
+    need,
     positions,
     rows_of,
 )
@@ -73,7 +72,7 @@ class TransformersModel:
 
     def score(self, pairs: Sequence[Prompted]) -> list[TokenScores]:
         """Score every pair; results come in the order of the pairs, whatever the batches were."""
-        torch = import_torch()
+        torch = need("torch")
         texts = self.encode(pairs)
         picked: list[tuple[list[int], Any, Any]] = []
         with torch.inference_mode(), memory():
@@ -97,7 +96,7 @@ class TransformersModel:
 
     def hidden(self, pairs: Sequence[Prompted], layer: int) -> list[Floats]:
         """The hidden state of every response token after a layer (0: the embeddings), one row a token."""
-        torch = import_torch()
+        torch = need("torch")
         texts = self.encode(pairs)
         found: dict[int, Floats] = {}
         with torch.inference_mode(), memory():
@@ -190,7 +189,7 @@ class TransformersModel:
 
         `during` is entered, with the places of a batch's responses, while the model reads them.
         """
-        torch = import_torch()
+        torch = need("torch")
         asked = defaultdict(list)
         for place, response in enumerate(texts.responses):
             asked[response.prompt].append(place)
@@ -222,7 +221,7 @@ class TransformersModel:
         )
 
     def cache(self) -> Any:
-        return import_transformers().DynamicCache(config=self.network.config)
+        return need("transformers").DynamicCache(config=self.network.config)
 
     def padded(self, rows: Sequence[Sequence[int]], width: int | None, *, left: bool) -> tuple[Any, Any]:
         """Token ids of one width, and the mask of those that are real."""
@@ -235,11 +234,11 @@ class TransformersModel:
         return self.tensor(ids), self.tensor(mask)
 
     def tensor(self, values: Any) -> Any:
-        return import_torch().as_tensor(values).to(self.network.device, non_blocking=True)
+        return need("torch").as_tensor(values).to(self.network.device, non_blocking=True)
 
     def _project(self, states: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probability of each target and entropy of each distribution, a block of positions at a time."""
-        torch = import_torch()
+        torch = need("torch")
         head = self.network.get_output_embeddings()
         picked, spread = [], []
         for i in range(0, len(states), self.projected):
@@ -260,7 +259,7 @@ def load(
     batch_tokens: int | None = None,
 ) -> TransformersModel:
     """A model by hub name or folder. Its revision is the commit that was loaded, or the digest of its files."""
-    transformers, torch = import_transformers(), import_torch()
+    transformers, torch = need("transformers"), need("torch")
     with loading(name):
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, revision=revision)
         model = transformers.AutoModelForCausalLM.from_pretrained(name, revision=revision, dtype=getattr(torch, dtype))
@@ -277,7 +276,7 @@ def load_gguf(
     path: Path, *, device: str = "cpu", dtype: str = "float32", batch_tokens: int | None = None
 ) -> TransformersModel:
     """A model from a GGUF file (dequantised). The digest of the file is its revision."""
-    transformers, torch = import_transformers(), import_torch()
+    transformers, torch = need("transformers"), need("torch")
     if not path.is_file():
         raise FedsrcError("there is no such model file", where=str(path))
     with loading(path.name):
@@ -307,7 +306,7 @@ def tried(
 
 def _try(model: TransformersModel, name: str, tolerance: float) -> None:
     """Refuse a kind of model whose forward pass does more than ours (scaled or capped logits, recurrent states)."""
-    torch = import_torch()
+    torch = need("torch")
     try:
         for scores, pair in zip(model.score(TRIAL), TRIAL, strict=True):
             texts = model.encode([pair])

@@ -15,7 +15,7 @@ import numpy as np
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.models.drawing import chances, cut
 from fedsrc.scores.models.model import Prompted, Sample, Sampling, Wanted
-from fedsrc.scores.models.torch_tools import Texts, batches, import_torch, memory, positions, rows_of
+from fedsrc.scores.models.torch_tools import Texts, batches, memory, need, positions, rows_of
 
 if TYPE_CHECKING:
     import torch
@@ -73,7 +73,7 @@ def draw(model: Reader, wanted: Sequence[Wanted], how: Sampling) -> list[Sample]
         asked[each.prompt].append(place)
     names = list(asked)
     found: dict[int, Sample] = {}
-    with import_torch().inference_mode(), memory():
+    with need("torch").inference_mode(), memory():
         for group in batches([len(prompts[each]) for each in names], model.budget):
             read = _read(model, [prompts[names[i]] for i in group])
             rows = [(row, place) for row, i in enumerate(group) for place in asked[names[i]]]
@@ -104,13 +104,13 @@ def _held(read: _Read, tokens: int) -> int:
     if read.mask.device.type != "cuda":
         return HELD
     taken = sum(part.nbytes for layer in read.cache.layers for part in (layer.keys, layer.values))
-    free, _ = import_torch().cuda.mem_get_info(read.mask.device)
+    free, _ = need("torch").cuda.mem_get_info(read.mask.device)
     return int(SHARE * free / max(1.0, taken / tokens))
 
 
 def _drawn(model: Reader, read: _Read, rows: Sequence[int], wanted: Sequence[Wanted], how: Sampling) -> list[Sample]:
     """One batch of responses, a token at a time; those that have ended leave it."""
-    torch = import_torch()
+    torch = need("torch")
     index = model.tensor(rows)
     cache, mask, states = rows_of(read.cache, index), read.mask[index], read.states[index]
     chance = model.tensor(np.stack([chances(each, how.seed, how.max_tokens) for each in wanted]))
@@ -140,7 +140,7 @@ def _drawn(model: Reader, read: _Read, rows: Sequence[int], wanted: Sequence[Wan
 
 def picked(logprobs: torch.Tensor, chance: torch.Tensor, how: Sampling) -> Any:
     """`drawing.pick` for a row a response."""
-    torch = import_torch()
+    torch = need("torch")
     p, order = _likeliest(torch.softmax(logprobs / how.temperature, dim=-1), how.top_p)
     mass = p.double().cumsum(dim=-1)
     kept = torch.full((len(mass), 1), mass.shape[1], device=mass.device)
