@@ -171,7 +171,7 @@ def _loss(
     """Return the mean over responses of their mean token log-loss: long and short responses count alike."""
     torch = need("torch")
     rows = [[*texts.prompts[texts.responses[i].prompt], *texts.responses[i].ids] for i in group]
-    ids, mask = model.padded(rows, None, left=False)
+    ids, mask = model.padded(rows, left=False)
     base = network.base_model.model.base_model
     with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.device.type == "cuda"):
         states = base(input_ids=ids, attention_mask=mask).last_hidden_state

@@ -18,7 +18,8 @@ from fedsrc.maths.arrays import Floats
 from fedsrc.scores.fitted.mechanistic import Signals, attended, cosine, divergence
 from fedsrc.scores.models.model import Prompted
 from fedsrc.scores.models.torch_tools import Texts, memory, need
-from fedsrc.scores.models.transformers_model import Read, TransformersModel
+from fedsrc.scores.models.transformers_model import TransformersModel
+from fedsrc.scores.models.transformers_reader import Read
 
 if TYPE_CHECKING:
     import torch

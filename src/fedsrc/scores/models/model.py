@@ -5,7 +5,8 @@ Every score is a pure function over these arrays, whether a live model, a server
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -62,7 +63,7 @@ class HiddenModel(Protocol):
 
 
 class Wanted(NamedTuple):
-    """One response to draw: after which prompt, and the how-manieth of that prompt, from 0."""
+    """One response to draw: its prompt, and its index among that prompt's draws."""
 
     prompt: str
     place: int
@@ -110,3 +111,24 @@ class SamplingModel(Protocol):
         Another machine's arithmetic may draw others: store what was drawn.
         """
         ...
+
+
+def by_prompt(prompts: Iterable[str]) -> dict[str, list[int]]:
+    """Return where each distinct prompt stands."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for place, prompt in enumerate(prompts):
+        found[prompt].append(place)
+    return found
+
+
+def no_token() -> FedsrcError:
+    """Return the error of a response without a token."""
+    return FedsrcError("a response without a token cannot be scored", hint="leave empty responses out")
+
+
+def too_many_tokens(tokens: int, limit: int) -> FedsrcError:
+    """Return the error of a text that does not fit into a model's context."""
+    return FedsrcError(
+        f"prompt and response have {tokens:,} tokens; the model takes {limit:,}",
+        hint="use a model with a longer context, or shorten the evidence yourself: nothing is cut silently",
+    )

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Ints
 from fedsrc.scores.models.drawing import cut, request_seed
-from fedsrc.scores.models.model import Prompted, Sample, Sampling, TokenScores, Wanted
+from fedsrc.scores.models.model import Prompted, Sample, Sampling, TokenScores, Wanted, no_token
 from fedsrc.scores.models.server_client import (
     FEWER,
     NO_DRAWN,
@@ -116,7 +116,7 @@ class ServerModel:
         """A response as tokens, or None where the server cannot tokenise; the same for every prompt."""
         found = self._tokenize(text, special=False) if self._client.tokenizes else None
         if not (_encoded(text) if found is None else found.tokens):
-            raise FedsrcError("a response without a token cannot be scored", hint="leave empty responses out")
+            raise no_token()
         if found is None:
             return None
         spans = None if found.token_strs is None else spans_of_tokens(text, found.token_strs)
