@@ -27,10 +27,9 @@ from fedsrc.common.canonical import digest_bytes
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats, Ints
-from fedsrc.scores.fitted.combine import Combination, fit_combination
+from fedsrc.scores.fitted.combine import NAMES, Combination, fit_combination
 from fedsrc.scores.fitted.development import FOLDS, auc, cross_validated, folds_of, labels_of, marked_places
 from fedsrc.scores.fitted.document import ADAPTER, SCORE, evidence_print, source_print
-from fedsrc.scores.fitted.features import NAMES
 from fedsrc.scores.fitted.finetune import Detector
 from fedsrc.scores.fitted.fit import Fitted, fitted_combination, fitted_probe
 from fedsrc.scores.fitted.frozen import Frozen, load

@@ -19,7 +19,7 @@ from fedsrc.scores.methods.confidence import mean_entropy, mean_probability
 from fedsrc.scores.methods.controls import familiarity, shortness
 from fedsrc.scores.methods.conu import SIMILAR, conu, sconu
 from fedsrc.scores.methods.judge import Verdict, confidence, stated_confidence
-from fedsrc.scores.methods.lexical import lexical_support
+from fedsrc.scores.methods.lexical import lexical_support, sentences
 from fedsrc.scores.methods.lift import B_DEFAULT, WINDOW, mean_lift, window_lift
 from fedsrc.scores.methods.self_consistency import self_consistency
 from fedsrc.scores.methods.selfcheck import (
@@ -27,7 +27,6 @@ from fedsrc.scores.methods.selfcheck import (
     selfcheck_ngram,
     selfcheck_ngram_mean,
     selfcheck_nli,
-    sentences,
 )
 from fedsrc.scores.methods.semantic_entropy import discrete_semantic_entropy, semantic_entropy, sureness
 from fedsrc.scores.models.embedding import Embedded

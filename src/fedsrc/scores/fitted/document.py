@@ -13,8 +13,7 @@ from fedsrc.common.values import Frozen as Value
 from fedsrc.common.values import Hex, Numbers, describe
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.fitted.combine import Combination
-from fedsrc.scores.fitted.features import NAMES
+from fedsrc.scores.fitted.combine import NAMES, Combination
 from fedsrc.scores.fitted.finetune import LAST
 from fedsrc.scores.fitted.franq import SUPPORT, Franq
 from fedsrc.scores.fitted.isotonic import Isotonic

@@ -96,8 +96,6 @@ def truths(answers: Sequence[Answer]) -> Floats:
     """Return 1 for an answer that is true: as marked, or, where none is marked, if it is supported."""
     marked = [answer for answer in answers if answer.factual is not None]
     if marked and len(marked) < len(answers):
-        raise FedsrcError(
-            f"{len(marked):,} of {len(answers):,} answers are marked as factual or not",
-            hint="mark all of them, or none",
-        )
+        hint = "mark all of them, or none"
+        raise FedsrcError(f"{len(marked):,} of {len(answers):,} answers are marked as factual or not", hint=hint)
     return 1 - labels_of(answers) if not marked else np.array([answer.factual for answer in answers], dtype=np.float64)

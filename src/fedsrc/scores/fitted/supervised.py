@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
-from fedsrc.scores.fitted.combine import Combination
-from fedsrc.scores.fitted.features import features
+from fedsrc.scores.fitted.combine import Combination, features
 from fedsrc.scores.fitted.finetune import Detector, adapted
 from fedsrc.scores.fitted.franq import Franq, numbers
 from fedsrc.scores.fitted.mechanistic import Mechanistic, Signals
@@ -89,10 +88,8 @@ def probe_scores(probe: Probe, answers: Sequence[Answer], model: object) -> list
 def hidden_states(answers: Sequence[Answer], model: object, layer: int) -> list[Floats]:
     """Return the hidden states of every response after its prompt with evidence."""
     if not isinstance(model, HiddenModel):
-        raise FedsrcError(
-            "a probe needs a model's hidden states, which this backend does not give",
-            hint="give `model=`, not a server or a recording",
-        )
+        hint = "give `model=`, not a server or a recording"
+        raise FedsrcError("a probe needs a model's hidden states, which this backend does not give", hint=hint)
     try:
         return model.hidden(pairs_of(answers, "present"), layer)
     except IndexError as error:

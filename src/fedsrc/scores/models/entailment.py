@@ -67,10 +67,8 @@ def label_columns(labels: dict[int, str]) -> list[int]:
     """Return where a classifier puts entailment, neutral and contradiction."""
     named = {str(name).lower(): int(place) for place, name in labels.items()}
     if set(named) != set(LABELS):
-        raise FedsrcError(
-            f"the classifier's labels are {', '.join(sorted(named))}, not {', '.join(LABELS)}",
-            hint="use a model trained for natural language inference that names them in its config.json",
-        )
+        hint = "use a model trained for natural language inference that names them in its config.json"
+        raise FedsrcError(f"the classifier's labels are {', '.join(sorted(named))}, not {', '.join(LABELS)}", hint=hint)
     return [named[label] for label in LABELS]
 
 

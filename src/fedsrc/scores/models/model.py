@@ -49,7 +49,7 @@ class LanguageModel(Protocol):
     def identity(self) -> dict[str, str]: ...
 
     def score(self, pairs: Sequence[Prompted]) -> list[TokenScores]:
-        """Scores in the order of the pairs; the complete response is always scored, or it is an error."""
+        """Return scores in the order of the pairs; the complete response is scored, or it is an error."""
         ...
 
 
@@ -58,7 +58,7 @@ class HiddenModel(Protocol):
     """A backend that also gives hidden states, for probes."""
 
     def hidden(self, pairs: Sequence[Prompted], layer: int) -> list[Floats]:
-        """The hidden state of every response token after a layer (0: the embeddings), one row a token."""
+        """Return the hidden state of every response token after a layer (0: the embeddings), one row a token."""
         ...
 
 
@@ -86,10 +86,9 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Sample:
-    """A response that a model drew, and the log-probability of each of its tokens.
+    """A response that a model drew; `finished` if it ended within the tokens that it was given.
 
-    Log-probabilities are the model's own: neither temperature nor top-p changes them. A token that ended the response
-    is the last of them. `finished`: it came to an end within the tokens that it was given.
+    Log-probabilities are the model's own, before temperature and top-p; the last is that of a token that ended it.
     """
 
     text: str
@@ -103,13 +102,13 @@ class Sample:
 
 @runtime_checkable
 class SamplingModel(Protocol):
-    """A backend that also draws responses."""
+    """A backend that draws responses."""
+
+    @property
+    def identity(self) -> dict[str, str]: ...
 
     def sample(self, wanted: Sequence[Wanted], how: Sampling) -> list[Sample]:
-        """Responses in the order of what is wanted; what is drawn depends on the seed, the prompt and the place alone.
-
-        Another machine's arithmetic may draw others: store what was drawn.
-        """
+        """Return responses in order; each depends on the seed, the prompt and its index, and on rounding: store it."""
         ...
 
 
@@ -128,7 +127,5 @@ def no_token() -> FedsrcError:
 
 def too_many_tokens(tokens: int, limit: int) -> FedsrcError:
     """Return the error of a text that does not fit into a model's context."""
-    return FedsrcError(
-        f"prompt and response have {tokens:,} tokens; the model takes {limit:,}",
-        hint="use a model with a longer context, or shorten the evidence yourself: nothing is cut silently",
-    )
+    hint = "use a model with a longer context, or shorten the evidence yourself: nothing is cut silently"
+    return FedsrcError(f"prompt and response have {tokens:,} tokens; the model takes {limit:,}", hint=hint)

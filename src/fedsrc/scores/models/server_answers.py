@@ -170,11 +170,8 @@ def found_by_offset(pair: Prompted, answer: Completion, where: str) -> Echoed:
     own, spans = _part(said, part), np.stack([starts[part], ends[part]], axis=1)
     names = tuple(text[a:b] for a, b in spans.tolist())
     if not names or spans[-1, 1] != end or not all(map(_fits, own.tokens, names)):
-        raise FedsrcError(
-            "the server's tokens do not spell the response",
-            where=where,
-            hint="its text_offset does not count characters, or tokens are missing: use a server with /tokenize (vLLM)",
-        )
+        hint = "its text_offset does not count characters, or tokens are missing: use a server with /tokenize (vLLM)"
+        raise FedsrcError("the server's tokens do not spell the response", where=where, hint=hint)
     return Echoed(own, names, spans - begin)
 
 
@@ -189,11 +186,8 @@ def scores_of(found: Echoed, top: int, where: str) -> TokenScores:
     logprobs = [each for each in found.said.logprobs if each is not None]
     tops = [each for each in found.said.tops if each]
     if min(len(logprobs), len(tops)) < len(found.said.tokens):
-        raise FedsrcError(
-            "the server left tokens of the response without a log-probability",
-            where=where,
-            hint="give a prompt that is not empty; with an old vLLM, start it with --no-enable-prefix-caching",
-        )
+        hint = "give a prompt that is not empty; with an old vLLM, start it with --no-enable-prefix-caching"
+        raise FedsrcError("the server left tokens of the response without a log-probability", where=where, hint=hint)
     most = found.said.most
     if most < top:
         raise FedsrcError(f"{top} alternatives were asked for; the server gives {most}", where=where, hint=FEWER)

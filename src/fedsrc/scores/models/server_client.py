@@ -91,11 +91,8 @@ class Client:
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             said = plain_words(f"{'.'.join(map(str, first['loc']))} {first['msg']}")
-            raise FedsrcError(
-                f"the server's answer is not what it should be: {said}",
-                where=url,
-                hint="is this an OpenAI-compatible server, and vLLM or one that returns the same?",
-            ) from error
+            hint = "is this an OpenAI-compatible server, and vLLM or one that returns the same?"
+            raise FedsrcError(f"the server's answer is not what it should be: {said}", where=url, hint=hint) from error
 
     def fetch(self, url: str, body: dict[str, Any] | None, limit: int) -> bytes:
         """Return the answer to a request, at most `limit` bytes; retry when the trouble may pass."""

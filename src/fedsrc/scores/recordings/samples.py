@@ -11,27 +11,18 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from fedsrc.common.canonical import digest
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.models.model import Sample, Sampling, Wanted
+from fedsrc.scores.models.model import Sample, Sampling, SamplingModel, Wanted
 from fedsrc.scores.recordings.line_file import LineFile, numbers, parsing, rounded, typed
-
-
-class Drawing(Protocol):
-    """A model that draws responses, with its identity."""
-
-    @property
-    def identity(self) -> dict[str, str]: ...
-
-    def sample(self, wanted: Sequence[Wanted], how: Sampling) -> list[Sample]: ...
 
 
 class SampleRecording:
     """A file of responses that one model drew in one way; behind it, optionally, that model."""
 
-    def __init__(self, path: Path, model: Drawing | None = None, how: Sampling | None = None) -> None:
+    def __init__(self, path: Path, model: SamplingModel | None = None, how: Sampling | None = None) -> None:
         self.path, self.model, self.how = path, model, how or Sampling()
         self._known: dict[str, list[Sample]] = defaultdict(list)
         expected = None if model is None else {**model.identity, "sampling": json.dumps(asdict(self.how))}
