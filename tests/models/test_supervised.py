@@ -19,9 +19,10 @@ import pytest
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.fitted import finetune
+from fedsrc.scores.fitted.document import ADAPTER
 from fedsrc.scores.fitted.finetune import Detector, Labelled, Training, adapted, fine_tune
 from fedsrc.scores.fitted.fit import Fitted, fitted_detector, fitted_probe
-from fedsrc.scores.fitted.frozen import ADAPTER, load
+from fedsrc.scores.fitted.frozen import load
 from fedsrc.scores.fitted.supervised import pairs_of, probe_scores, score_with
 from fedsrc.scores.models.backends import open_model
 from fedsrc.scores.models.model import HiddenModel, Prompted, SamplingModel
@@ -108,7 +109,7 @@ class Tuned:
         self.model.network = copy.deepcopy(model.network)  # the shared weights stay out of it
         self.before = self.model.hidden(pairs()[:4], -1)
         training = Training(epochs=4, rank=4, batch_tokens=512, rate=5e-4, head_rate=2e-3, dropout=0.0)
-        self.detector = fine_tune(self.model, [labelled()], training, self.told.append)
+        self.detector = fine_tune(self.model, labelled(), training, self.told.append)
 
 
 @pytest.fixture(scope="module")
@@ -202,9 +203,9 @@ def test_a_detector_is_fitted_and_kept(tuned: Tuned, tmp_path: Path) -> None:
     kept = fitted.freeze(tmp_path, answers(), "0" * 64)
     assert (tmp_path / ADAPTER).is_file()
     assert kept.document.training.settings["rank"] == 2
-    again = fine_tune(tuned.model, [[
-        Labelled(pair, ((0, len(a.response)),) if a.loss else ()) for a, pair in zip(answers(), pairs(), strict=True)
-    ]], training)  # fmt: skip
+    given = zip(answers(), pairs(), strict=True)
+    stage = [Labelled(pair, ((0, len(a.response)),) if a.loss else ()) for a, pair in given]
+    again = fine_tune(tuned.model, stage, training)
     assert isinstance(fitted.parameters, Detector)
     assert again.adapter == fitted.parameters.adapter
     np.testing.assert_array_equal(again.head.token.weights, fitted.parameters.head.token.weights)

@@ -23,9 +23,10 @@ from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.scores.fitted.development import auc, labels_of
+from fedsrc.scores.fitted.document import SCORE
 from fedsrc.scores.fitted.fit import fitted_franq
 from fedsrc.scores.fitted.franq import Franq, Judged, fit_franq, numbers, truths
-from fedsrc.scores.fitted.frozen import SCORE, load
+from fedsrc.scores.fitted.frozen import load
 from fedsrc.scores.fitted.isotonic import Isotonic, fit_isotonic
 from fedsrc.scores.fitted.supervised import both_sides, columns_with
 from fedsrc.scores.methods.confidence import mean_probability
@@ -97,7 +98,7 @@ def test_the_formula_by_hand() -> None:
     assert Judged(1.0, 0.8, 0.4).true == 0.8
     assert Judged(0.0, 0.8, 0.4).true == 0.4
     franq = Franq("window", map_of((0, 0), (1, 1)), map_of((0, 0.2), (1, 0.6)), map_of((0, 0.1), (1, 0.3)))
-    assert franq.of_row([0.5, 0.25, 1.0]) == Judged(0.5, pytest.approx(0.3), pytest.approx(0.3))  # type: ignore[arg-type]
+    assert franq.judge([0.5, 0.25, 1.0]) == Judged(0.5, pytest.approx(0.3), pytest.approx(0.3))  # type: ignore[arg-type]
 
 
 def sides(answers: Sequence[Answer]) -> tuple[list[TokenScores], list[TokenScores]]:
@@ -116,14 +117,14 @@ def test_an_answers_numbers_are_support_and_probability_with_and_without_evidenc
 def test_a_fit_is_three_weighted_maps() -> None:
     """Another route: scikit-learn on the same numbers, the branches weighted by the first map and its complement."""
     answers = [replace(a, factual=float(not a.loss or i % 3 == 0)) for i, a in enumerate(noisy(30))]
-    found = fit_franq(answers, *sides(answers)).franq
+    found = fit_franq(answers, *sides(answers)).parameters
     X = np.array([numbers("window", *each) for each in zip(answers, *sides(answers), strict=True)])
     supported, true = 1 - labels_of(answers), truths(answers)
     faithful = oracle(X[:, 0], supported, np.ones(len(X)))
     weight = faithful.predict(X[:, 0])
     maps = (faithful, oracle(X[:, 1], true, weight), oracle(X[:, 2], true, 1 - weight))
     for row in X:
-        judged = found.of_row(row.tolist())
+        judged = found.judge(row.tolist())
         np.testing.assert_allclose(
             judged, [float(m.predict([v])[0]) for m, v in zip(maps, row, strict=True)], atol=1e-9
         )
@@ -144,7 +145,7 @@ def noisy(count: int, prefix: str = "s") -> list[Answer]:
 def test_faithfulness_ignores_what_is_factual() -> None:
     answers = noisy(20)
     marked = [replace(a, factual=1.0) for a in answers]
-    plain, other = (fit_franq(each, *sides(each)).franq for each in (answers, marked))
+    plain, other = (fit_franq(each, *sides(each)).parameters for each in (answers, marked))
     np.testing.assert_array_equal(plain.faithful.y, other.faithful.y)
     assert set(other.if_unfaithful.y) == {1.0}
     assert set(plain.if_unfaithful.y) != {1.0}

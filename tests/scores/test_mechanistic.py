@@ -24,8 +24,9 @@ from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.fitted import mechanistic
 from fedsrc.scores.fitted.development import auc, folds_of, labels_of
+from fedsrc.scores.fitted.document import SCORE
 from fedsrc.scores.fitted.fit import Fitted, fitted_mechanistic
-from fedsrc.scores.fitted.frozen import SCORE, load
+from fedsrc.scores.fitted.frozen import load
 from fedsrc.scores.fitted.logistic import Logistic
 from fedsrc.scores.fitted.mechanistic import (
     Mechanistic,
@@ -133,16 +134,16 @@ def test_areas_are_the_auc_of_each_column(rows: list[tuple[int, bool]]) -> None:
 def test_a_fit_finds_the_planted_head_and_layer() -> None:
     answers = development(40)
     fitted = fit_mechanistic(answers, planted(answers))
-    assert GOOD_HEAD in fitted.mechanistic.heads
-    assert GOOD_LAYER in fitted.mechanistic.layers
+    assert GOOD_HEAD in fitted.parameters.heads
+    assert GOOD_LAYER in fitted.parameters.layers
     assert fitted.auc > 0.95
-    alpha, beta = fitted.mechanistic.logistic.weights
+    alpha, beta = fitted.parameters.logistic.weights
     assert alpha > 0 > beta
     others = development(30, "x")
-    scores = [fitted.mechanistic.score(each) for each in planted(others, seed=1)]
+    scores = [fitted.parameters.score(each) for each in planted(others, seed=1)]
     assert auc(scores, labels_of(others)) > 0.95
     again = fit_mechanistic(answers, planted(answers))
-    assert again.mechanistic.heads == fitted.mechanistic.heads
+    assert again.parameters.heads == fitted.parameters.heads
     assert again.auc == fitted.auc
 
 
@@ -155,7 +156,7 @@ def test_choices_are_part_of_what_is_judged() -> None:
     noise = [Signals(rng.uniform(0, 1, (10, 40)), rng.uniform(0, 0.5, 10)) for _ in answers]
     labels = labels_of(answers)
     fitted = fit_mechanistic(answers, noise)
-    inside = auc([fitted.mechanistic.score(each) for each in noise], labels)
+    inside = auc([fitted.parameters.score(each) for each in noise], labels)
     assert inside > 0.8
     assert fitted.auc < 0.7
 

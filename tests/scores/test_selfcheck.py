@@ -15,13 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsrc.maths.arrays import Floats
-from fedsrc.scores.methods.selfcheck import (
-    selfcheck_embedding,
-    selfcheck_ngram,
-    selfcheck_ngram_mean,
-    selfcheck_nli,
-    sentences,
-)
+from fedsrc.scores.methods.lexical import sentences
+from fedsrc.scores.methods.selfcheck import selfcheck_embedding, selfcheck_ngram, selfcheck_ngram_mean, selfcheck_nli
 
 texts = st.text("ab .!", min_size=1, max_size=20)
 

@@ -30,7 +30,8 @@ from fedsrc.errors import FedsrcError
 from fedsrc.scores.methods.lift import mean_lift
 from fedsrc.scores.models import server_client
 from fedsrc.scores.models.model import Prompted, Sampling, TokenScores, Wanted
-from fedsrc.scores.models.server_model import ServerModel, connect, top_entropy
+from fedsrc.scores.models.server_answers import top_entropy
+from fedsrc.scores.models.server_model import ServerModel, connect
 from fedsrc.scores.models.token_text import spans_of_tokens
 
 KEY = "sk-secret-1234"

@@ -27,12 +27,12 @@ from fedsrc.common.canonical import digest_bytes
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats, Ints
-from fedsrc.scores.fitted.combine import Combination, fit_combination
+from fedsrc.scores.fitted.combine import NAMES, Combination, fit_combination
 from fedsrc.scores.fitted.development import FOLDS, auc, cross_validated, folds_of, labels_of, marked_places
-from fedsrc.scores.fitted.features import NAMES
+from fedsrc.scores.fitted.document import ADAPTER, SCORE, evidence_print, source_print
 from fedsrc.scores.fitted.finetune import Detector
-from fedsrc.scores.fitted.fit import fitted_combination, fitted_probe
-from fedsrc.scores.fitted.frozen import ADAPTER, SCORE, Frozen, evidence_print, load, save, source_print
+from fedsrc.scores.fitted.fit import Fitted, fitted_combination, fitted_probe
+from fedsrc.scores.fitted.frozen import Frozen, load
 from fedsrc.scores.fitted.logistic import Logistic, fit_logistic
 from fedsrc.scores.fitted.probe import Probe, fit_probe, token_labels, worst_stretch
 from fedsrc.scores.fitted.supervised import score_with
@@ -118,9 +118,7 @@ def kinds(answers: Sequence[Answer]) -> dict[str, tuple[Any, float | None]]:
 def frozen(folder: Path, kind: str, answers: Sequence[Answer] | None = None) -> Frozen:
     answers = development() if answers is None else answers
     parameters, area = kinds(answers)[kind]
-    return save(
-        folder, parameters, model=Arithmetic().identity, answers=answers, answers_sha256=SHA, auc=area, settings={}
-    )
+    return Fitted(parameters, area, Arithmetic().identity, {}).freeze(folder, answers, SHA)
 
 
 # the logistic fit
@@ -346,14 +344,12 @@ def test_a_combination_finds_a_planted_signal() -> None:
     ))  # fmt: skip
     fitted = fit_combination(answers, present, removed)
     assert fitted.auc > 0.99
-    weights = fitted.combination.weights()
-    assert list(weights) == list(NAMES)
+    weights = dict(zip(NAMES, fitted.parameters.logistic.weights.tolist(), strict=True))
     assert weights["novel share"] > 0 > weights["lift"]
-    assert json.loads(json.dumps(weights)) == weights
     shuffled = [replace(a, loss=float(i % 4 > 1)) for i, a in enumerate(answers)]
     assert abs(fit_combination(shuffled, present, removed).auc - 0.5) < 0.3
     again = fit_combination(answers, present, removed)
-    assert again.combination.weights() == weights
+    assert again.parameters.logistic.weights.tolist() == list(weights.values())
     assert again.auc == fitted.auc
     with pytest.raises(FedsrcError, match="with and without evidence"):
         fit_combination(answers, present, removed[1:])
@@ -406,7 +402,7 @@ def test_every_float_survives(tmp_path_factory: pytest.TempPathFactory, weights:
     folder = tmp_path_factory.mktemp("floats")
     row = np.array(weights)
     probe = Probe(0, 1, Logistic(row, np.full(row.size, scale), row[::-1].copy(), weights[0]))
-    kept = save(folder, probe, model={}, answers=development(5), answers_sha256=SHA, auc=None, settings={"penalty": 3})
+    kept = Fitted(probe, None, {}, {"penalty": 3}).freeze(folder, development(5), SHA)
     for one, other in zip(flat(probe), flat(kept.parameters()), strict=True):
         assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
 

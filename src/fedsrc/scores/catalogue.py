@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import permutations
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
@@ -19,7 +19,7 @@ from fedsrc.scores.methods.confidence import mean_entropy, mean_probability
 from fedsrc.scores.methods.controls import familiarity, shortness
 from fedsrc.scores.methods.conu import SIMILAR, conu, sconu
 from fedsrc.scores.methods.judge import Verdict, confidence, stated_confidence
-from fedsrc.scores.methods.lexical import lexical_support
+from fedsrc.scores.methods.lexical import lexical_support, sentences
 from fedsrc.scores.methods.lift import B_DEFAULT, WINDOW, mean_lift, window_lift
 from fedsrc.scores.methods.self_consistency import self_consistency
 from fedsrc.scores.methods.selfcheck import (
@@ -27,7 +27,6 @@ from fedsrc.scores.methods.selfcheck import (
     selfcheck_ngram,
     selfcheck_ngram_mean,
     selfcheck_nli,
-    sentences,
 )
 from fedsrc.scores.methods.semantic_entropy import discrete_semantic_entropy, semantic_entropy, sureness
 from fedsrc.scores.models.embedding import Embedded
@@ -40,6 +39,7 @@ from fedsrc.scores.prompts import NEUTRAL, NO_QUESTION, TEMPLATE, Control
 # judge's token scores of its two answers, and what it says in words
 Need = Literal["present", "removed", "samples", "embedding", "entailment", "meaning", "verdict", "reply"]
 Count = int | Literal["recommended", "matched"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Settings:
             raise FedsrcError("texts are similar from a cosine in (0, 1] on")
 
     def plain(self) -> dict[str, Any]:
-        """For the manifest, with the prompt templates."""
+        """Return the settings for a manifest, with the prompt templates."""
         return {**asdict(self), "templates": {"question": TEMPLATE, "no question": NO_QUESTION, "neutral": NEUTRAL}}
 
 
@@ -71,35 +71,15 @@ class Seen:
     present: TokenScores | None = None
     without: TokenScores | None = None
     samples: tuple[Sample, ...] = ()
-    embedded: Embedded | None = None
-    entailed: Entailed | None = None
     verdict: Verdict | None = None
     reply: Sample | None = None
+    embedded: Embedded | None = None
+    entailed: Entailed | None = None
 
     @property
     def sides(self) -> tuple[TokenScores, TokenScores]:
-        assert self.without is not None
-        return self.shown, self.without
-
-    @property
-    def shown(self) -> TokenScores:
-        assert self.present is not None
-        return self.present
-
-    @property
-    def judgement(self) -> Verdict:
-        assert self.verdict is not None
-        return self.verdict
-
-    @property
-    def stated(self) -> Sample:
-        assert self.reply is not None
-        return self.reply
-
-    @property
-    def known(self) -> str:
-        """What the response may rest on: the question's words count as known."""
-        return f"{self.answer.question} {self.answer.evidence}"
+        """Token scores with the evidence and under the control."""
+        return given(self.present), given(self.without)
 
     @property
     def response(self) -> str:
@@ -110,31 +90,27 @@ class Seen:
         """The texts of the samples."""
         return [sample.text.strip() for sample in self.samples]
 
-    def asked(self, text: str) -> str:
-        """A response as entailment reads it: after the question."""
-        return f"{self.answer.question} {text}".strip()
-
-    def same(self, one: str, other: str) -> bool:
-        """Whether two responses mean the same: by entailment where it is at hand, by embedding where it is not."""
-        if self.entailed is not None:
-            return self.entailed.both_ways(self.asked(one), self.asked(other))
-        return self.close.similarity(one, other) >= self.settings.similar
-
-    @property
-    def close(self) -> Embedded:
-        assert self.embedded is not None
-        return self.embedded
-
-    @property
-    def judged(self) -> Entailed:
-        assert self.entailed is not None
-        return self.entailed
-
     @property
     def similarities(self) -> tuple[Floats, Floats]:
         """Similarities of the response with each sample, and of the samples with each other."""
-        drawn = self.drawn
-        return self.close.similarities([self.response], drawn)[0], self.close.similarities(drawn, drawn)
+        drawn, embedded = self.drawn, given(self.embedded)
+        return embedded.similarities([self.response], drawn)[0], embedded.similarities(drawn, drawn)
+
+    def asked(self, text: str) -> str:
+        """Return a response as entailment reads it: after the question."""
+        return f"{self.answer.question} {text}".strip()
+
+    def same(self, one: str, other: str) -> bool:
+        """Return whether two responses mean the same: by entailment where it is at hand, else by embedding."""
+        if self.entailed is not None:
+            return self.entailed.both_ways(self.asked(one), self.asked(other))
+        return given(self.embedded).similarity(one, other) >= self.settings.similar
+
+
+def given(value: T | None) -> T:
+    """Return what a score needs, and so was given."""
+    assert value is not None
+    return value
 
 
 def _nothing(_: Seen) -> Iterable[Any]:
@@ -143,10 +119,10 @@ def _nothing(_: Seen) -> Iterable[Any]:
 
 @dataclass(frozen=True)
 class Score:
-    """A score by name: what it needs, how it is computed, what it says in one line, and what it costs.
+    """What a score needs, how it is computed, what it says in one line, and what it costs.
 
-    `passes` are extra passes of the language model; a score with samples costs as many as it takes. `recommended` is
-    how many its authors take, `matched` the fewest that cost no more than they must.
+    `passes` are extra passes of the language model; each sample costs one more. Its authors take `recommended` samples;
+    `matched` is the fewest that it can do with.
     """
 
     needs: frozenset[Need]
@@ -159,14 +135,14 @@ class Score:
     pairs: Callable[[Seen], Iterable[Pair]] = _nothing
 
     def samples(self, count: Count) -> int:
-        """How many samples it takes, when that many are asked for."""
+        """Return how many samples it takes when that many are asked for."""
         if "samples" not in self.needs:
             return 0
         chosen = {"recommended": self.recommended, "matched": self.matched}
         return count if isinstance(count, int) else chosen[count]
 
     def extra_passes(self, count: Count) -> int:
-        """Relative compute: passes of the language model beyond the one that wrote the response."""
+        """Return its relative compute: passes of the language model beyond the one that wrote the response."""
         return self.passes + self.samples(count)
 
 
@@ -202,13 +178,15 @@ BASIC: Mapping[str, Score] = {
         "smallest mean lift over a window of tokens",
         passes=1,
     ),
-    "probability": Score(PRESENT, lambda s: mean_probability(s.shown), "mean token probability"),
-    "entropy": Score(PRESENT, lambda s: mean_entropy(s.shown), "exp(-mean token entropy)"),
+    "probability": Score(PRESENT, lambda s: mean_probability(given(s.present)), "mean token probability"),
+    "entropy": Score(PRESENT, lambda s: mean_entropy(given(s.present)), "exp(-mean token entropy)"),
     "lexical": Score(
         NONE, lambda s: lexical_support(s.answer.response, s.answer.evidence), "wording found in the evidence"
     ),
     "familiarity": Score(
-        NONE, lambda s: familiarity(s.answer.response, s.known), "1 / (1 + content words that are new)"
+        NONE,
+        lambda s: familiarity(s.answer.response, f"{s.answer.question} {s.answer.evidence}"),
+        "1 / (1 + content words that are new)",
     ),
     "shortness": Score(NONE, lambda s: shortness(s.answer.response), "length alone: a control, no score of support"),
 }
@@ -240,13 +218,13 @@ SAMPLED: Mapping[str, Score] = {
     ),
     "selfcheck-embedding": Score(
         frozenset({"samples", "embedding"}),
-        lambda s: selfcheck_embedding(s.response, s.drawn, s.close.similarities),
+        lambda s: selfcheck_embedding(s.response, s.drawn, given(s.embedded).similarities),
         "SelfCheckGPT: closest sentence in each drawn response",
         recommended=20, matched=1, texts=lambda s: [each for text in _responses(s) for each in sentences(text)],
     ),
     "selfcheck-nli": Score(
         frozenset({"samples", "entailment"}),
-        lambda s: selfcheck_nli(s.response, s.drawn, s.judged.contradiction),
+        lambda s: selfcheck_nli(s.response, s.drawn, given(s.entailed).contradiction),
         "SelfCheckGPT: 1 - P(a drawn response contradicts a sentence)",
         recommended=20, matched=1, pairs=_sentence_pairs,
     ),
@@ -272,10 +250,13 @@ SAMPLED: Mapping[str, Score] = {
 
 JUDGED: Mapping[str, Score] = {
     "judge": Score(
-        frozenset({"verdict"}), lambda s: confidence(s.judgement), "the model's P(True) that it is supported", passes=1
+        frozenset({"verdict"}),
+        lambda s: confidence(given(s.verdict)),
+        "the model's P(True) that it is supported",
+        passes=1,
     ),
     "judge-verbal": Score(
-        frozenset({"reply"}), lambda s: stated_confidence(s.stated), "the model's own number for that", passes=1
+        frozenset({"reply"}), lambda s: stated_confidence(given(s.reply)), "the model's own number for that", passes=1
     ),
 }
 

@@ -21,7 +21,7 @@ from fedsrc.common.values import Frozen as Value
 from fedsrc.common.values import Hex, describe
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.fitted.development import auc
-from fedsrc.scores.fitted.frozen import source_print
+from fedsrc.scores.fitted.document import source_print
 
 CRITERION = "highest AUC on development answers; of equals the fewest extra passes, then the first by name"
 MAX_BYTES = 1 << 26
@@ -52,10 +52,8 @@ class Choice(Value):
         seen = sorted({each for each in sources if source_print(each) in known})
         if seen:
             names = ", ".join(repr(each) for each in seen[:3]) + (", ..." if len(seen) > 3 else "")
-            raise FedsrcError(
-                f"the score was chosen on {len(seen):,} of these sources: {names}",
-                hint="calibrate and evaluate on other sources than those of development",
-            )
+            hint = "calibrate and evaluate on other sources than those of development"
+            raise FedsrcError(f"the score was chosen on {len(seen):,} of these sources: {names}", hint=hint)
 
 
 def choose(
@@ -64,10 +62,8 @@ def choose(
     """The best of the candidates, which are columns of a records table of development answers."""
     missing = [name for name in (*candidates, "loss", "source") if name not in records.columns]
     if missing or not candidates:
-        raise FedsrcError(
-            f"the table has no column {', '.join(map(repr, missing))}",
-            hint="score the answers with `fedsrc score`, or bring a table with loss, source and the scores",
-        )
+        hint = "score the answers with `fedsrc score`, or bring a table with loss, source and the scores"
+        raise FedsrcError(f"the table has no column {', '.join(map(repr, missing))}", hint=hint)
     losses = records["loss"].to_numpy()
     if records["loss"].null_count() or not 0 < np.count_nonzero(losses) < losses.size:
         raise FedsrcError("choosing needs a label for every answer, supported and unsupported ones")

@@ -1,4 +1,4 @@
-"""From answers to scores, in steps that are recorded as they are done."""
+"""From answers to scores, in steps that are recorded as they are done: a stopped run resumes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
@@ -14,7 +14,7 @@ from fedsrc.scores.catalogue import SCORES, Count, Need, Seen, Settings
 from fedsrc.scores.methods.judge import Verdict, question_in_words, verdict_pairs
 from fedsrc.scores.models.embedding import Embedded, Embeds
 from fedsrc.scores.models.entailment import Entailed, Entails
-from fedsrc.scores.models.model import LanguageModel, Prompted, TokenScores, Wanted
+from fedsrc.scores.models.model import LanguageModel, Prompted, Wanted
 from fedsrc.scores.prompts import controlled, prompt
 from fedsrc.scores.recordings.samples import SampleRecording
 
@@ -23,9 +23,9 @@ STEP_SECONDS, FIRST_STEP, LARGEST_STEP = 15.0, 16, 4096
 
 @dataclass(frozen=True)
 class Means:
-    """What scores use beside token scores: drawn responses and how many a score takes, and models that compare texts.
+    """What scores use beside token scores: drawn responses, models that compare texts, and a judge's replies.
 
-    `replies` are what a judge says in words. `seconds` is filled with the time that each kind of work took.
+    `count` is how many responses a score takes. `seconds` collects the time that each kind of work took.
     """
 
     samples: SampleRecording | None = None
@@ -46,17 +46,17 @@ class Means:
 
 
 def needs(names: Sequence[str]) -> set[Need]:
-    """What these scores need together."""
+    """Return what these scores need together."""
     return {each for name in names for each in SCORES[name].needs}
 
 
 def needs_model(names: Sequence[str]) -> bool:
-    """Whether any of these scores needs token scores of a language model."""
+    """Return whether any of these scores needs token scores of a language model."""
     return bool(needs(names) & {"present", "verdict"})
 
 
 def compares_by(names: Sequence[str], means: Means) -> dict[str, str]:
-    """How each score that compares texts does so: by entailment or by embedding."""
+    """Return how each score that compares texts does so: by entailment or by embedding."""
     found: dict[str, str] = {}
     for name in names:
         wanted = SCORES[name].needs
@@ -67,20 +67,13 @@ def compares_by(names: Sequence[str], means: Means) -> dict[str, str]:
     return found
 
 
-def prompted(answers: Sequence[Answer], settings: Settings, model: Any) -> tuple[list[Prompted], list[Prompted]]:
-    """Each answer after its prompt with the evidence, and after its prompt under the control."""
-    length: Callable[[str], int] = getattr(model, "tokens", len)
-    if settings.control in ("neutral", "irrelevant") and model is None:
-        raise FedsrcError(
-            f"evidence control {settings.control!r} matches lengths in tokens, which needs a local model",
-            hint="name the model with `model=`, or use `control='removed'` or `control='shuffled'`",
-        )
-    evidence = controlled(answers, settings.control, length)
-    present = [Prompted(prompt(answer, answer.evidence), answer.response) for answer in answers]
-    without = [
-        Prompted(prompt(answer, other), answer.response) for answer, other in zip(answers, evidence, strict=True)
-    ]
-    return present, without
+class _Asked(NamedTuple):
+    """What one answer needs of the language model."""
+
+    tokens: list[Prompted]  # with the evidence, then under the control
+    verdicts: list[Prompted]
+    draws: list[Wanted]
+    replies: list[Wanted]
 
 
 def score_answers(
@@ -93,37 +86,25 @@ def score_answers(
     means: Means | None = None,
     done: Callable[[int], None] = lambda _: None,
 ) -> dict[str, list[float]]:
-    """Each named score of every answer, in order. `local` is the model behind a recording, if any."""
+    """Return each named score of every answer, in order. `local` is the model behind a recording, if any."""
     used = means or Means()
     _check(names, model, used)
-    wanted = needs(names)
-    both = "removed" in wanted
-    present, without = prompted(answers, settings if both else Settings(), local)
-    tokens = [*present, *(without if both else [])] if "present" in wanted else []
-    verdicts = [verdict_pairs(answer) for answer in answers] if "verdict" in wanted else []
-    _refuse_long(answers, [*tokens, *_by_side(verdicts)], local)
-    draws = _draws(present, names, used)
-    _refuse_no_room(answers, draws, local, used)
+    asked = _asked(answers, names, settings, local, used)
+    _refuse_long(answers, asked, local)
+    _refuse_no_room(answers, asked, local, used)
     found: dict[str, list[float]] = {name: [] for name in names}
-    for part in _steps(_unrecorded(answers, [*tokens, *_by_side(verdicts)], draws, model, used)):
-        seen = [Seen(answer, settings) for answer in answers[part]]
-        if model is not None and tokens:
-            with used.timed("tokens"):
-                seen = _with_tokens(seen, present[part], without[part] if both else None, model)
-        if model is not None and verdicts:
-            with used.timed("verdicts"):
-                seen = _with_verdicts(seen, verdicts[part], model)
-        seen = _with_samples(seen, draws[part], used)
-        seen = _with_replies(seen, used) if "reply" in wanted else seen
-        texts = _Texts(used)
+    for part in _steps(_unrecorded(asked, model, used)):
+        seen = _seen(answers[part], asked[part], settings, model, used)
+        embedded = None if used.embeds is None else Embedded(used.embeds)
+        entailed = None if used.entails is None else Entailed(used.entails)
         for name in names:
-            found[name] += texts.scores(name, seen)
+            found[name] += _scores(name, seen, used, embedded, entailed)
         done(part.stop)
     return found
 
 
 def _check(names: Sequence[str], model: LanguageModel | None, means: Means) -> None:
-    """Refuse before any work what cannot be computed with these means."""
+    """Refuse, before any work, scores that these means cannot give."""
     for name in names:
         wanted = SCORES[name].needs
         if wanted & {"present", "verdict"} and model is None:
@@ -138,100 +119,100 @@ def _check(names: Sequence[str], model: LanguageModel | None, means: Means) -> N
             raise FedsrcError(
                 f"{name} needs an entailment model", hint="give `entailment='microsoft/deberta-large-mnli'`"
             )
-        if (
-            wanted & {"embedding", "meaning"}
-            and means.embeds is None
-            and ("embedding" in wanted or means.entails is None)
-        ):
+        embeds = "embedding" in wanted or ("meaning" in wanted and means.entails is None)
+        if embeds and means.embeds is None:
             raise FedsrcError(f"{name} needs a model that embeds texts", hint="give `embedding=`")
 
 
-def _with_tokens(
-    seen: list[Seen], present: Sequence[Prompted], without: Sequence[Prompted] | None, model: LanguageModel
-) -> list[Seen]:
-    scores = model.score([*present, *(without or [])])
-    sides: list[TokenScores | None] = [None] * len(seen) if without is None else list(scores[len(seen) :])
-    whole = zip(seen, scores[: len(seen)], sides, strict=True)
-    return [replace(each, present=first, without=second) for each, first, second in whole]
-
-
-def _with_verdicts(seen: list[Seen], pairs: Sequence[Sequence[Prompted]], model: LanguageModel) -> list[Seen]:
-    scores = iter(model.score([pair for both in pairs for pair in both]))
-    return [replace(each, verdict=Verdict(next(scores), next(scores))) for each in seen]
-
-
-def _by_side(verdicts: Sequence[Sequence[Prompted]]) -> list[Prompted]:
-    """All first pairs, then all second ones."""
-    return [pair for side in zip(*verdicts, strict=True) for pair in side]
-
-
-def _with_replies(seen: list[Seen], means: Means) -> list[Seen]:
-    assert means.replies is not None
-    with means.timed("replies"):
-        replies = means.replies.sample([question_in_words(each.answer) for each in seen])
-    return [replace(each, reply=reply) for each, reply in zip(seen, replies, strict=True)]
-
-
-def _draws(present: Sequence[Prompted], names: Sequence[str], means: Means) -> list[list[Wanted]]:
-    """What is to be drawn for each answer: as many as the score that takes most."""
+def _asked(
+    answers: Sequence[Answer], names: Sequence[str], settings: Settings, local: Any, means: Means
+) -> list[_Asked]:
+    """Return what each answer needs; of drawn responses, as many as the score that takes most."""
+    wanted, evidence = needs(names), [""] * len(answers)
+    if "removed" in wanted:
+        if settings.control in ("neutral", "irrelevant") and local is None:
+            raise FedsrcError(
+                f"evidence control {settings.control!r} matches lengths in tokens, which needs a local model",
+                hint="name the model with `model=`, or use `control='removed'` or `control='shuffled'`",
+            )
+        evidence = controlled(answers, settings.control, getattr(local, "tokens", len))
     count = max((SCORES[name].samples(means.count) for name in names), default=0)
-    return [[Wanted(pair.prompt, place) for place in range(count)] for pair in present]
+    found = []
+    for answer, other in zip(answers, evidence, strict=True):
+        shown = prompt(answer, answer.evidence)
+        sides = [shown] * ("present" in wanted) + [prompt(answer, other)] * ("removed" in wanted)
+        found.append(
+            _Asked(
+                [Prompted(side, answer.response) for side in sides],
+                verdict_pairs(answer) if "verdict" in wanted else [],
+                [Wanted(shown, place) for place in range(count)],
+                [question_in_words(answer)] if "reply" in wanted else [],
+            )
+        )
+    return found
 
 
-def _with_samples(seen: list[Seen], draws: Sequence[Sequence[Wanted]], means: Means) -> list[Seen]:
-    if means.samples is None or not any(draws):
-        return seen
-    with means.timed("samples"):
-        drawn = iter(means.samples.sample([each for wanted in draws for each in wanted]))
-    return [replace(each, samples=tuple(next(drawn) for _ in wanted)) for each, wanted in zip(seen, draws, strict=True)]
+def _seen(
+    answers: Sequence[Answer], asked: Sequence[_Asked], settings: Settings, model: LanguageModel | None, means: Means
+) -> list[Seen]:
+    """Return the answers with what the models give of them."""
+    count = len(answers)
+    nothing: list[Any] = [None] * count
+    present, without, verdicts, replies = nothing, nothing, nothing, nothing
+    samples: list[Any] = [()] * count
+    if model is not None and asked[0].tokens:
+        with means.timed("tokens"):
+            sides = zip(*(own.tokens for own in asked), strict=True)
+            scores = model.score([pair for side in sides for pair in side])
+            present, without = scores[:count], scores[count:] or nothing
+    if model is not None and asked[0].verdicts:
+        with means.timed("verdicts"):
+            two = iter(model.score([pair for own in asked for pair in own.verdicts]))
+            verdicts = [Verdict(*both) for both in zip(two, two, strict=True)]
+    if means.samples is not None and asked[0].draws:
+        with means.timed("samples"):
+            drawn = iter(means.samples.sample([each for own in asked for each in own.draws]))
+            samples = [tuple(next(drawn) for _ in own.draws) for own in asked]
+    if means.replies is not None and asked[0].replies:
+        with means.timed("replies"):
+            replies = means.replies.sample([each for own in asked for each in own.replies])
+    given = zip(answers, present, without, samples, verdicts, replies, strict=True)
+    return [Seen(answer, settings, *rest) for answer, *rest in given]
 
 
-class _Texts:
-    """Comparisons of one step's texts, each text embedded and each pair judged once for all scores."""
-
-    def __init__(self, means: Means) -> None:
-        self._means = means
-        self._embedded = None if means.embeds is None else Embedded(means.embeds)
-        self._entailed = None if means.entails is None else Entailed(means.entails)
-
-    def scores(self, name: str, seen: Sequence[Seen]) -> list[float]:
-        """One score of these answers: what it compares is asked for at once, then each answer is scored."""
-        score, by = SCORES[name], compares_by([name], self._means).get(name)
-        count = score.samples(self._means.count)
-        embedded = self._embedded if by == "embedding" else None
-        entailed = self._entailed if by == "entailment" else None
-        ready = [replace(each, samples=each.samples[:count], embedded=embedded, entailed=entailed) for each in seen]
-        with self._means.timed(by or "arithmetic"):
-            if embedded is not None:
-                embedded.add(text for each in ready for text in score.texts(each))
-            if entailed is not None:
-                entailed.add(pair for each in ready for pair in score.pairs(each))
-            return [score.of(each) for each in ready]
+def _scores(
+    name: str, seen: Sequence[Seen], means: Means, embedded: Embedded | None, entailed: Entailed | None
+) -> list[float]:
+    """Return one score of these answers; the texts it compares are embedded or judged in one call."""
+    score, by = SCORES[name], compares_by([name], means).get(name)
+    count = score.samples(means.count)
+    embeds, entails = embedded if by == "embedding" else None, entailed if by == "entailment" else None
+    ready = [replace(each, samples=each.samples[:count], embedded=embeds, entailed=entails) for each in seen]
+    with means.timed(by or "arithmetic"):
+        if embeds is not None:
+            embeds.add(text for each in ready for text in score.texts(each))
+        if entails is not None:
+            entails.add(pair for each in ready for pair in score.pairs(each))
+        return [score.of(each) for each in ready]
 
 
-def _unrecorded(
-    answers: Sequence[Answer],
-    tokens: Sequence[Prompted],
-    draws: Sequence[Sequence[Wanted]],
-    model: Any,
-    means: Means,
-) -> list[bool]:
-    """Which answers still need the language model."""
-    missing: set[Any] = set(model.missing(tokens)) if hasattr(model, "missing") else set(tokens)
+def _unrecorded(asked: Sequence[_Asked], model: Any, means: Means) -> list[bool]:
+    """Return which answers still need the language model."""
+    pairs = [pair for own in asked for pair in (*own.tokens, *own.verdicts)]
+    missing: set[Any] = set(model.missing(pairs)) if hasattr(model, "missing") else set(pairs)
     if means.samples is not None:
-        missing |= set(means.samples.missing([each for wanted in draws for each in wanted]))
-    replies = [] if means.replies is None else [question_in_words(answer) for answer in answers]
+        missing |= set(means.samples.missing([each for own in asked for each in own.draws]))
     if means.replies is not None:
-        missing |= set(means.replies.missing(replies))
-    asked = [(*tokens[i :: len(answers)], *draws[i], *replies[i : i + 1]) for i in range(len(answers))]
-    return [any(each in missing for each in own) for own in asked]
+        missing |= set(means.replies.missing([each for own in asked for each in own.replies]))
+    return [any(each in missing for kind in own for each in kind) for own in asked]
 
 
-def _refuse_long(answers: Sequence[Answer], pairs: Sequence[Prompted], local: Any) -> None:
-    """Before any work: name the answers that do not fit, all of them counted."""
-    if local is None or not hasattr(local, "too_long"):
+def _refuse_long(answers: Sequence[Answer], asked: Sequence[_Asked], local: Any) -> None:
+    """Refuse, before any work, answers that do not fit into the model's context."""
+    pairs = [(i, pair) for i, own in enumerate(asked) for pair in (*own.tokens, *own.verdicts)]
+    if not pairs or not hasattr(local, "too_long"):
         return
-    places = sorted({place % len(answers) for place in local.too_long(pairs)}) if pairs else []
+    places = sorted({pairs[place][0] for place in local.too_long([pair for _, pair in pairs])})
     if places:
         names = ", ".join(repr(answers[i].id) for i in places[:3]) + (", ..." if len(places) > 3 else "")
         raise FedsrcError(
@@ -240,13 +221,14 @@ def _refuse_long(answers: Sequence[Answer], pairs: Sequence[Prompted], local: An
         )
 
 
-def _refuse_no_room(answers: Sequence[Answer], draws: Sequence[Sequence[Wanted]], local: Any, means: Means) -> None:
-    """Before any work: name the answers whose prompt leaves no room for a response of the wanted length."""
-    if local is None or not hasattr(local, "tokens") or means.samples is None or not any(draws):
+def _refuse_no_room(answers: Sequence[Answer], asked: Sequence[_Asked], local: Any, means: Means) -> None:
+    """Refuse, before any work, answers whose prompt leaves no room for a response of the wanted length."""
+    prompts = [own.draws[0].prompt for own in asked if own.draws]
+    if not prompts or means.samples is None or not hasattr(local, "tokens"):
         return
     room = local.limit - means.samples.how.max_tokens
-    sizes = {text: local.tokens(text) for text in {each[0].prompt for each in draws}}
-    places = [i for i, each in enumerate(draws) if sizes[each[0].prompt] > room]
+    sizes = {text: local.tokens(text) for text in set(prompts)}
+    places = [i for i, text in enumerate(prompts) if sizes[text] > room]
     if places:
         raise FedsrcError(
             f"{len(places):,} of {len(answers):,} prompts leave no room for a response in the model's "
@@ -256,7 +238,7 @@ def _refuse_no_room(answers: Sequence[Answer], draws: Sequence[Sequence[Wanted]]
 
 
 def _steps(wanted: Sequence[bool]) -> Iterator[slice]:
-    """Parts that take about STEP_SECONDS each, so that a stop loses little and batches stay full.
+    """Yield parts that take about STEP_SECONDS each, so that a stop loses little and batches stay full.
 
     Only answers that need the model count towards a part's size.
     """

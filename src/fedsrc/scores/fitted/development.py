@@ -1,4 +1,4 @@
-"""Development answers: their labels, and how well a fitted score ranks answers of sources it was not fitted on.
+"""Development answers: their labels, and how well a fit ranks answers of sources that it did not see.
 
 Sources that share a text of evidence count as one. Folds depend on the names of the sources and their labels alone.
 """
@@ -6,6 +6,7 @@ Sources that share a text of evidence count as one. Folds depend on the names of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,10 +20,18 @@ from fedsrc.maths.rank import chance_above
 FOLDS = 5
 Places = Sequence[tuple[int, int]]
 Held = Callable[[Ints, Ints], Sequence[float]]  # (places to fit on, places to score) -> the scores
+Parameters = TypeVar("Parameters")
+
+
+class Ranked(NamedTuple, Generic[Parameters]):
+    """A fit on all answers, and the AUC of fits on four fifths of the sources on the others."""
+
+    parameters: Parameters
+    auc: float
 
 
 def labels_of(answers: Sequence[Answer]) -> Floats:
-    """1 for unsupported, 0 for supported; both must stand in at least FOLDS sources."""
+    """Return 1 for unsupported, 0 for supported; refuse labels that stand in fewer than FOLDS sources."""
     unlabelled = sum(answer.loss is None for answer in answers)
     if unlabelled:
         raise FedsrcError(
@@ -46,14 +55,14 @@ def labels_of(answers: Sequence[Answer]) -> Floats:
 
 
 def marked_places(answer: Answer) -> Places:
-    """Where a labelled answer is unsupported: its spans, or all of it where annotators marked no place."""
+    """Return where a labelled answer is unsupported: its spans, or all of it where annotators marked no place."""
     if not answer.loss and answer.spans:
         raise FedsrcError(f"answer {answer.id!r} has marked spans and loss 0", hint="give it loss 1, or no spans")
     return answer.spans or (((0, len(answer.response)),) if answer.loss else ())
 
 
 def folds_of(answers: Sequence[Answer], labels: Floats) -> Ints:
-    """The fold of each answer: a source lies in one fold, and each fold holds both labels.
+    """Return the fold of each answer: a source lies in one fold, and each fold holds both labels.
 
     Sources take turns in the order supported only, both, unsupported only (inside each, by a hash of the name), so that
     those that hold a label follow each other, and any FOLDS of them reach every fold.
@@ -68,13 +77,13 @@ def folds_of(answers: Sequence[Answer], labels: Floats) -> Ints:
 
 
 def auc(scores: Sequence[float], labels: Floats) -> float:
-    """Chance that a supported answer scores higher than an unsupported one, ties counted half."""
+    """Return the chance that a supported answer scores higher than an unsupported one, ties counted half."""
     values = np.asarray(scores)
     return chance_above(values[labels == 0], values[labels != 0])
 
 
 def cross_validated(answers: Sequence[Answer], labels: Floats, held: Held) -> float:
-    """AUC over pairs of answers of one fold, each scored by a fit that saw no source of that fold."""
+    """Return the AUC over pairs of answers of one fold, each scored by a fit that saw no source of that fold."""
     folds = folds_of(answers, labels)
     total, pairs = 0.0, 0.0
     for fold in range(FOLDS):
@@ -83,3 +92,14 @@ def cross_validated(answers: Sequence[Answer], labels: Floats, held: Held) -> fl
         total += weight * auc(held(np.flatnonzero(folds != fold), own), labels[own])
         pairs += weight
     return total / pairs
+
+
+def fit_ranked(
+    answers: Sequence[Answer],
+    labels: Floats,
+    fit: Callable[[Ints], Parameters],
+    score: Callable[[Parameters, Ints], Sequence[float]],
+) -> Ranked[Parameters]:
+    """Fit on all answers, and estimate how well such fits rank answers of sources they did not see."""
+    whole = fit(np.arange(len(answers)))
+    return Ranked(whole, cross_validated(answers, labels, lambda train, test: score(fit(train), test)))

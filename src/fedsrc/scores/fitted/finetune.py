@@ -9,17 +9,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fedsrc.errors import FedsrcError, MissingExtraError
+from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.scores.fitted.logistic import Logistic
 from fedsrc.scores.fitted.probe import Probe, token_labels
 from fedsrc.scores.models.model import Prompted
-from fedsrc.scores.models.torch_tools import Texts, batches, import_torch, memory
+from fedsrc.scores.models.torch_tools import Texts, batches, memory, need
 from fedsrc.scores.models.transformers_model import TransformersModel
 
 LAST = -1
@@ -37,9 +37,6 @@ class Training:
     batch_tokens: int = 16384
     width: int = 5
     seed: int = 0
-
-    def plain(self) -> dict[str, float]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -61,20 +58,19 @@ class Detector:
 
 def fine_tune(
     model: TransformersModel,
-    stages: Sequence[Sequence[Labelled]],
+    answers: Sequence[Labelled],
     training: Training = Training(),  # noqa: B008 (frozen)
     tell: Callable[[str], None] = lambda _: None,
 ) -> Detector:
-    """Train an adapter and a head on each stage in turn."""
-    torch, _ = _libraries()
+    """Train an adapter and a head."""
+    torch = need("torch")
     torch.manual_seed(training.seed)
     head = torch.nn.Linear(model.network.config.hidden_size, 1, device=model.network.device, dtype=torch.float32)
     torch.nn.init.zeros_(head.weight)
     torch.nn.init.zeros_(head.bias)
     with _adapter(model, training.rank, training.dropout) as network, memory():
-        for number, stage in enumerate(stages, start=1):
-            tell(f"stage {number} of {len(stages)}: {len(stage):,} answers")
-            _train(model, network, head, stage, training, tell)
+        tell(f"training on {len(answers):,} answers")
+        _train(model, network, head, answers, training, tell)
         adapter = _bytes(network)
     weights = head.weight.detach().double().cpu().numpy()[0]
     flat = Logistic(np.zeros_like(weights), np.ones_like(weights), weights, float(head.bias.detach()))
@@ -83,7 +79,7 @@ def fine_tune(
 
 @contextmanager
 def adapted(model: TransformersModel, detector: Detector) -> Iterator[TransformersModel]:
-    """The model with a detector's adapter, until the block ends."""
+    """Yield the model with a detector's adapter; it is taken out when the block ends."""
     with _adapter(model, detector.rank, dropout=0.0) as network:
         _fill(network, detector.adapter)
         tuned = copy.copy(model)  # its network is the model's own, which holds the adapter now
@@ -93,8 +89,8 @@ def adapted(model: TransformersModel, detector: Detector) -> Iterator[Transforme
 
 @contextmanager
 def _adapter(model: TransformersModel, rank: int, dropout: float) -> Iterator[Any]:
-    """A fresh adapter in every linear layer of the network; taken out again, whatever happens."""
-    _, peft = _libraries()
+    """Put a fresh adapter into every linear layer of the network, and take it out whatever happens."""
+    peft = need("peft")
     config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=dropout, target_modules="all-linear")
     network = peft.get_peft_model(model.network, config)
     try:
@@ -105,12 +101,11 @@ def _adapter(model: TransformersModel, rank: int, dropout: float) -> Iterator[An
 
 
 def _state(network: Any) -> dict[str, Any]:
-    _, peft = _libraries()
-    return dict(peft.get_peft_model_state_dict(network, save_embedding_layers=False))
+    return dict(need("peft").get_peft_model_state_dict(network, save_embedding_layers=False))
 
 
 def _bytes(network: Any) -> bytes:
-    """The adapter as a safetensors file: names, shapes and numbers, no code."""
+    """Return the adapter as a safetensors file: names, shapes and numbers, no code."""
     import safetensors.torch
 
     state = {name: values.detach().cpu().contiguous() for name, values in _state(network).items()}
@@ -122,7 +117,6 @@ def _fill(network: Any, adapter: bytes) -> None:
     import safetensors
     import safetensors.torch
 
-    torch, peft = _libraries()
     try:
         state = safetensors.torch.load(adapter)
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
@@ -130,33 +124,31 @@ def _fill(network: Any, adapter: bytes) -> None:
     shapes = ({name: tuple(values.shape) for name, values in each.items()} for each in (state, _state(network)))
     if next(shapes) != next(shapes):
         raise FedsrcError("the adapter does not fit the model", hint="score with the model it was fitted with")
-    if not all(bool(torch.isfinite(values).all()) for values in state.values()):
+    if not all(bool(need("torch").isfinite(values).all()) for values in state.values()):
         raise FedsrcError("the adapter holds numbers that are not finite")
-    peft.set_peft_model_state_dict(network, state)
+    need("peft").set_peft_model_state_dict(network, state)
 
 
 def _train(
     model: TransformersModel,
     network: Any,
     head: Any,
-    stage: Sequence[Labelled],
+    answers: Sequence[Labelled],
     training: Training,
     tell: Callable[[str], None],
 ) -> None:
-    torch, _ = _libraries()
-    texts = model.encode([each.pair for each in stage])
-    labels = [token_labels(r.offsets, each.spans) for r, each in zip(texts.responses, stage, strict=True)]
+    torch = need("torch")
+    texts = model.encode([each.pair for each in answers])
+    labels = [token_labels(r.offsets, each.spans) for r, each in zip(texts.responses, answers, strict=True)]
     lengths = [len(texts.prompts[r.prompt]) + len(r.ids) for r in texts.responses]
     groups = list(batches(lengths, training.batch_tokens))
-    steps = training.epochs * len(groups)
     adapter = [each for each in network.parameters() if each.requires_grad]
     optimiser = torch.optim.AdamW(
         [{"params": adapter, "lr": training.rate}, {"params": head.parameters(), "lr": training.head_rate}],
         weight_decay=0.01,
     )
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, [training.rate, training.head_rate], total_steps=max(2, steps), pct_start=0.1
-    )
+    steps, rates = max(2, training.epochs * len(groups)), [training.rate, training.head_rate]
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rates, total_steps=steps, pct_start=0.1)
     network.train()
     for epoch in range(training.epochs):
         total = 0.0
@@ -169,17 +161,17 @@ def _train(
             optimiser.step()
             schedule.step()
             total += float(loss.detach()) * len(group)
-        tell(f"epoch {epoch + 1} of {training.epochs}, mean loss {total / len(stage):.4f}")
+        tell(f"epoch {epoch + 1} of {training.epochs}, mean loss {total / len(answers):.4f}")
     network.eval()
 
 
 def _loss(
     model: TransformersModel, network: Any, head: Any, texts: Texts, labels: Sequence[Floats], group: list[int]
 ) -> Any:
-    """Mean over the group's responses of their mean token log-loss: a long response counts as much as a short one."""
-    torch, _ = _libraries()
+    """Return the mean over responses of their mean token log-loss: long and short responses count alike."""
+    torch = need("torch")
     rows = [[*texts.prompts[texts.responses[i].prompt], *texts.responses[i].ids] for i in group]
-    ids, mask = model.padded(rows, None, left=False)
+    ids, mask = model.padded(rows, left=False)
     base = network.base_model.model.base_model
     with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.device.type == "cuda"):
         states = base(input_ids=ids, attention_mask=mask).last_hidden_state
@@ -192,12 +184,3 @@ def _loss(
     risk = head(states[row, place].float())[:, 0]
     each = torch.nn.functional.binary_cross_entropy_with_logits(risk, target.float(), reduction="none")
     return (each * share.float()).sum()
-
-
-def _libraries() -> tuple[Any, Any]:
-    torch = import_torch()
-    try:
-        import peft
-    except ImportError as error:
-        raise MissingExtraError("peft", "models") from error
-    return torch, peft

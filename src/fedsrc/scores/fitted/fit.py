@@ -6,33 +6,28 @@ is estimated by cross-validation over sources; the detector's takes five more tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import importlib.metadata
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from fedsrc.common.canonical import digest_bytes
+from fedsrc.common.durable import write_whole
 from fedsrc.data.answers import Answer
 from fedsrc.maths.arrays import Ints
-from fedsrc.scores.fitted.combine import PENALTY as COMBINATION_PENALTY
-from fedsrc.scores.fitted.combine import fit_combination
-from fedsrc.scores.fitted.development import cross_validated, labels_of, marked_places
+from fedsrc.scores.fitted import combine, franq, mechanistic, probe
+from fedsrc.scores.fitted.development import cross_validated, fit_ranked, labels_of, marked_places
+from fedsrc.scores.fitted.document import ADAPTER, SCORE, evidence_print, parse, plain, prompts_digest, source_print
 from fedsrc.scores.fitted.finetune import Detector, Labelled, Training, fine_tune
-from fedsrc.scores.fitted.franq import DEFAULT as SUPPORT
-from fedsrc.scores.fitted.franq import fit_franq
-from fedsrc.scores.fitted.frozen import Frozen, save
-from fedsrc.scores.fitted.mechanistic import PENALTY as MECHANISTIC_PENALTY
-from fedsrc.scores.fitted.mechanistic import SHARE, fit_mechanistic
-from fedsrc.scores.fitted.probe import LAYER, WIDTH, Probe, fit_probe, token_labels
-from fedsrc.scores.fitted.probe import PENALTY as PROBE_PENALTY
+from fedsrc.scores.fitted.frozen import Frozen, load, refuse_existing
 from fedsrc.scores.fitted.supervised import Parameters, both_sides, hidden_states, pairs_of, score_with, signals_of
 from fedsrc.scores.models.model import LanguageModel
 from fedsrc.scores.models.transformers_model import TransformersModel
 from fedsrc.scores.recordings.signal_recording import SignalRecording
-
-Tell = Callable[[str], None]
-
-
-def quiet(_: str) -> None:
-    """Says nothing."""
 
 
 @dataclass(frozen=True)
@@ -41,73 +36,76 @@ class Fitted:
 
     parameters: Parameters
     auc: float | None
-    model: dict[str, str]
-    settings: dict[str, float]
+    model: Mapping[str, str]
+    settings: Mapping[str, float]
 
     def freeze(self, folder: Path, answers: Sequence[Answer], answers_sha256: str) -> Frozen:
-        """Keep the score in a folder, with the fingerprints of the answers it was fitted on."""
-        return save(
-            folder,
-            self.parameters,
-            model=self.model,
-            answers=answers,
-            answers_sha256=answers_sha256,
-            auc=self.auc,
-            settings=self.settings,
-        )
+        """Write the score, whole, into a folder that holds none, with fingerprints of the answers of its training."""
+        refuse_existing(folder)
+        adapter = self.parameters.adapter if isinstance(self.parameters, Detector) else None
+        measured = {"answers_sha256": answers_sha256, "auc": self.auc, "settings": dict(self.settings)}
+        document = {
+            "format": 1,
+            **plain(self.parameters),
+            "model": dict(self.model),
+            "prompts": prompts_digest(),
+            "training": {**_manifest(answers), **measured},
+            "files": {} if adapter is None else {ADAPTER: digest_bytes(adapter)},
+        }
+        data = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        parse(data, str(folder / SCORE))
+        if adapter is not None:
+            write_whole(folder / ADAPTER, adapter)
+        write_whole(folder / SCORE, data, replace=False)
+        found = load(folder)
+        if found.digest != digest_bytes(data):  # another process was first
+            refuse_existing(folder)
+        return found
 
 
-def fitted_combination(
-    answers: Sequence[Answer], model: LanguageModel, *, penalty: float = COMBINATION_PENALTY
-) -> Fitted:
-    """A combination of text and token numbers."""
+def fitted_combination(answers: Sequence[Answer], model: LanguageModel, *, penalty: float = combine.PENALTY) -> Fitted:
+    """Fit a combination of text and token numbers."""
     labels_of(answers)  # before the model works
-    combination, auc = fit_combination(answers, *both_sides(answers, model), penalty)
-    return Fitted(combination, auc, dict(model.identity), {"penalty": penalty})
+    found = combine.fit_combination(answers, *both_sides(answers, model), penalty)
+    return Fitted(*found, model.identity, {"penalty": penalty})
 
 
 def fitted_probe(
     answers: Sequence[Answer],
     model: TransformersModel,
     *,
-    layer: int = LAYER,
-    width: int = WIDTH,
-    penalty: float = PROBE_PENALTY,
+    layer: int = probe.LAYER,
+    width: int = probe.WIDTH,
+    penalty: float = probe.PENALTY,
 ) -> Fitted:
-    """A probe of one layer's hidden states, fitted on tokens."""
+    """Fit a probe of one layer's hidden states, on tokens."""
     labels, spans = labels_of(answers), [marked_places(answer) for answer in answers]
     states = hidden_states(answers, model, layer)
     responses = model.encode(pairs_of(answers, "present")).responses
-    tokens = [token_labels(each.offsets, places) for each, places in zip(responses, spans, strict=True)]
+    tokens = [probe.token_labels(each.offsets, places) for each, places in zip(responses, spans, strict=True)]
 
-    def fit(places: Sequence[int]) -> Probe:
-        chosen = [states[i] for i in places], [tokens[i] for i in places]
-        return fit_probe(*chosen, layer=layer, width=width, penalty=penalty)
+    def fit(own: Ints) -> probe.Probe:
+        chosen = [states[i] for i in own], [tokens[i] for i in own]
+        return probe.fit_probe(*chosen, layer=layer, width=width, penalty=penalty)
 
-    def held(train: Ints, test: Ints) -> list[float]:
-        probe = fit(train.tolist())
-        return [probe.score(states[i]) for i in test]
-
-    auc = cross_validated(answers, labels, held)
-    settings = {"layer": layer, "width": width, "penalty": penalty}
-    return Fitted(fit(range(len(answers))), auc, dict(model.identity), settings)
+    found = fit_ranked(answers, labels, fit, lambda fitted, test: [fitted.score(states[i]) for i in test])
+    return Fitted(*found, model.identity, {"layer": layer, "width": width, "penalty": penalty})
 
 
 def fitted_mechanistic(answers: Sequence[Answer], model: TransformersModel | SignalRecording) -> Fitted:
-    """Heads, layers, scales and weights of a mechanistic score."""
+    """Fit heads, layers, scales and weights of a mechanistic score."""
     labels_of(answers)  # before the model works
-    mechanistic, auc = fit_mechanistic(answers, signals_of(answers, model))
-    chosen = {"heads": len(mechanistic.heads), "layers": len(mechanistic.layers)}
-    settings = {**chosen, "attended_share": SHARE, "penalty": MECHANISTIC_PENALTY}
-    return Fitted(mechanistic, auc, dict(model.identity), settings)
+    found = mechanistic.fit_mechanistic(answers, signals_of(answers, model))
+    chosen = {"heads": len(found.parameters.heads), "layers": len(found.parameters.layers)}
+    settings = {**chosen, "attended_share": mechanistic.SHARE, "penalty": mechanistic.PENALTY}
+    return Fitted(*found, model.identity, settings)
 
 
-def fitted_franq(answers: Sequence[Answer], model: LanguageModel, *, support: str = SUPPORT) -> Fitted:
-    """FRANQ's three maps, from a score of support and the model's token probabilities."""
+def fitted_franq(answers: Sequence[Answer], model: LanguageModel, *, support: str = franq.DEFAULT) -> Fitted:
+    """Fit FRANQ's three maps, from a score of support and the model's token probabilities."""
     labels_of(answers)  # before the model works
-    franq, auc = fit_franq(answers, *both_sides(answers, model), support)
-    marked = sum(answer.factual is not None for answer in answers)
-    return Fitted(franq, auc, dict(model.identity), {"marked_factual": marked})
+    found = franq.fit_franq(answers, *both_sides(answers, model), support)
+    return Fitted(*found, model.identity, {"marked_factual": sum(answer.factual is not None for answer in answers)})
 
 
 def fitted_detector(
@@ -116,17 +114,36 @@ def fitted_detector(
     training: Training = Training(),  # noqa: B008 (frozen)
     *,
     cross_validate: bool = False,
-    tell: Tell = quiet,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Fitted:
-    """The model fine-tuned with an adapter; the model itself stays as it is."""
+    """Fine-tune the model with an adapter; the model itself stays as it is."""
     labels = labels_of(answers)
     stage = [Labelled(pair, marked_places(a)) for a, pair in zip(answers, pairs_of(answers, "present"), strict=True)]
 
-    def fit(places: Sequence[int]) -> Detector:
-        return fine_tune(model, [[stage[i] for i in places]], training, tell)
+    def fit(own: Sequence[int]) -> Detector:
+        return fine_tune(model, [stage[i] for i in own], training, tell)
 
     def held(train: Ints, test: Ints) -> list[float]:
         return score_with(fit(train.tolist()), [answers[i] for i in test], model)
 
     auc = cross_validated(answers, labels, held) if cross_validate else None
-    return Fitted(fit(range(len(answers))), auc, dict(model.identity), training.plain())
+    return Fitted(fit(range(len(answers))), auc, model.identity, asdict(training))
+
+
+def _manifest(answers: Sequence[Answer]) -> dict[str, Any]:
+    sources = sorted({source_print(answer.source) for answer in answers})
+    return {
+        "answers": len(answers),
+        "sources": len(sources),
+        "unsupported": sum(answer.loss == 1 for answer in answers),
+        "source_fingerprints": sources,
+        "evidence_fingerprints": sorted({evidence_print(answer.evidence) for answer in answers}),
+        "generators": dict(sorted(Counter(answer.generator for answer in answers).items())),
+        "versions": _versions(),
+    }
+
+
+def _versions() -> dict[str, str]:
+    """Versions of what the numbers came through."""
+    used = ["fedsrc", "numpy", "scipy", *(name for name in ("torch", "transformers", "peft") if name in sys.modules)]
+    return {name: importlib.metadata.version(name) for name in used}

@@ -29,7 +29,7 @@ from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.scores.catalogue import BASIC, Seen, Settings
-from fedsrc.scores.fitted.development import cross_validated, labels_of
+from fedsrc.scores.fitted.development import Ranked, fit_ranked, labels_of
 from fedsrc.scores.fitted.isotonic import Isotonic, fit_isotonic
 from fedsrc.scores.methods.confidence import mean_probability
 from fedsrc.scores.models.model import TokenScores
@@ -60,32 +60,21 @@ class Franq:
     if_faithful: Isotonic
     if_unfaithful: Isotonic
 
-    def judge(self, answer: Answer, present: TokenScores, removed: TokenScores) -> Judged:
-        """The probabilities of one answer."""
-        return self.of_row(numbers(self.support, answer, present, removed))
-
-    def of_row(self, row: Sequence[float]) -> Judged:
-        """The probabilities of an answer's three numbers."""
+    def judge(self, row: Sequence[float]) -> Judged:
+        """Return the probabilities of an answer from its three numbers."""
         return Judged(self.faithful(row[0]), self.if_faithful(row[1]), self.if_unfaithful(row[2]))
 
 
-class FittedFranq(NamedTuple):
-    """Fitted maps, and the AUC of P(true) of fits on four fifths of the sources on the others."""
-
-    franq: Franq
-    auc: float
-
-
 def numbers(support: str, answer: Answer, present: TokenScores, removed: TokenScores) -> list[float]:
-    """Support, mean token probability after the evidence, and without it."""
+    """Return support, and the mean token probability with the evidence and without it."""
     seen = Seen(answer, Settings(), present, removed)
     return [BASIC[support].of(seen), mean_probability(present), mean_probability(removed)]
 
 
 def fit_franq(
     answers: Sequence[Answer], present: Sequence[TokenScores], removed: Sequence[TokenScores], support: str = DEFAULT
-) -> FittedFranq:
-    """The maps from development answers, and how well such fits rank answers of sources they did not see."""
+) -> Ranked[Franq]:
+    """Fit the maps on development answers."""
     if support not in SUPPORT:
         raise FedsrcError(f"there is no score of support {support!r}", hint=f"one of {', '.join(SUPPORT)}")
     if not len(answers) == len(present) == len(removed):
@@ -100,19 +89,13 @@ def fit_franq(
         branches = (fit_isotonic(X[own, i], true[own], w) for i, w in ((1, weight), (2, 1 - weight)))
         return Franq(support, faithful, *branches)
 
-    def held(train: Ints, test: Ints) -> list[float]:
-        franq = fit(train)
-        return [franq.of_row(row).true for row in X[test].tolist()]
-
-    return FittedFranq(fit(np.arange(len(answers))), cross_validated(answers, labels, held))
+    return fit_ranked(answers, labels, fit, lambda franq, test: [franq.judge(row).true for row in X[test].tolist()])
 
 
 def truths(answers: Sequence[Answer]) -> Floats:
-    """1 for an answer that is true: as marked, or, where none is marked, if it is supported."""
+    """Return 1 for an answer that is true: as marked, or, where none is marked, if it is supported."""
     marked = [answer for answer in answers if answer.factual is not None]
     if marked and len(marked) < len(answers):
-        raise FedsrcError(
-            f"{len(marked):,} of {len(answers):,} answers are marked as factual or not",
-            hint="mark all of them, or none",
-        )
+        hint = "mark all of them, or none"
+        raise FedsrcError(f"{len(marked):,} of {len(answers):,} answers are marked as factual or not", hint=hint)
     return 1 - labels_of(answers) if not marked else np.array([answer.factual for answer in answers], dtype=np.float64)

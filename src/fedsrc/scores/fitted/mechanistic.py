@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata
@@ -29,14 +29,13 @@ from scipy.stats import rankdata
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats, Ints
-from fedsrc.scores.fitted.development import cross_validated, folds_of, labels_of
+from fedsrc.scores.fitted.development import Ranked, fit_ranked, folds_of, labels_of
 from fedsrc.scores.fitted.logistic import Logistic, fit_logistic
 
 SHARE = 0.1  # of the prompt's tokens, those attended to most
 HEADS, LAYERS = (1, 4, 16, 64), (1, 4, 16)  # how many may be chosen
 PENALTY = 1.0
 TINY = 1e-38  # a probability that float32 still holds
-Head = tuple[int, int]  # layer, head
 
 
 @dataclass(frozen=True)
@@ -54,19 +53,19 @@ class Signals:
 
 
 def divergence(log_p: Any, log_q: Any, xp: Any = np) -> Any:
-    """Jensen-Shannon divergence in nats, over the last axis of log-probabilities; `xp` is numpy or torch."""
+    """Return the Jensen-Shannon divergence in nats, over the last axis of log-probabilities; `xp` is numpy or torch."""
     p, q = xp.exp(log_p), xp.exp(log_q)
     log_m = xp.log(xp.clip((p + q) / 2, TINY, None))
     return (p * (log_p - log_m) + q * (log_q - log_m)).sum(-1) / 2
 
 
 def cosine(a: Any, b: Any) -> Any:
-    """Cosine of the angle between vectors along the last axis."""
+    """Return the cosine of the angle between vectors along the last axis."""
     return (a * b).sum(-1) / ((a * a).sum(-1) * (b * b).sum(-1)) ** 0.5
 
 
 def attended(prompt: int) -> int:
-    """How many of a prompt's tokens count as attended to."""
+    """Return how many of a prompt's tokens count as attended to."""
     return max(1, int(SHARE * prompt))
 
 
@@ -74,12 +73,12 @@ def attended(prompt: int) -> int:
 class Mechanistic:
     """Chosen heads and layers, and a logistic model of "unsupported" over the two sums (parametric, external)."""
 
-    heads: tuple[Head, ...]
+    heads: tuple[tuple[int, int], ...]  # layer, head
     layers: tuple[int, ...]
     logistic: Logistic
 
     def score(self, found: Signals) -> float:
-        """1 - the probability that the response is unsupported."""
+        """Return 1 - the probability that the response is unsupported."""
         layers, heads = found.external.shape
         if any(layer >= layers or head >= heads for layer, head in self.heads) or max(self.layers) >= layers:
             raise FedsrcError("the score does not fit the model", hint="score with the model it was fitted with")
@@ -88,36 +87,24 @@ class Mechanistic:
         return float(1.0 - self.logistic.probability(np.array([[parametric, external]]))[0])
 
 
-class FittedMechanistic(NamedTuple):
-    """A score, and the AUC of fits on four fifths of the sources, choices and all, on the others."""
-
-    mechanistic: Mechanistic
-    auc: float
-
-
-def fit_mechanistic(answers: Sequence[Answer], found: Sequence[Signals]) -> FittedMechanistic:
-    """Heads, layers, scales and weights from development answers, and how well such fits rank sources not seen."""
+def fit_mechanistic(answers: Sequence[Answer], found: Sequence[Signals]) -> Ranked[Mechanistic]:
+    """Fit heads, layers, scales and weights on development answers."""
     if len(answers) != len(found) or len({each.external.shape for each in found}) != 1:
         raise FedsrcError("a mechanistic fit needs every answer's signals, of one model")
     labels = labels_of(answers)
-    external, parametric = (
-        np.stack([each.external.ravel() for each in found]),
-        np.stack([each.parametric for each in found]),
-    )
+    external = np.stack([each.external.ravel() for each in found])
+    parametric = np.stack([each.parametric for each in found])
     folds, heads = folds_of(answers, labels), found[0].external.shape[1]
-
-    def fit(own: Ints) -> Mechanistic:
-        return _fit(external[own], parametric[own], labels[own], folds[own], heads)
-
-    def held(train: Ints, test: Ints) -> list[float]:
-        fitted = fit(train)
-        return [fitted.score(found[i]) for i in test.tolist()]
-
-    return FittedMechanistic(fit(np.arange(len(answers))), cross_validated(answers, labels, held))
+    return fit_ranked(
+        answers,
+        labels,
+        lambda own: _fit(external[own], parametric[own], labels[own], folds[own], heads),
+        lambda fitted, test: [fitted.score(found[i]) for i in test.tolist()],
+    )
 
 
 def _fit(external: Floats, parametric: Floats, labels: Floats, folds: Ints, heads: int) -> Mechanistic:
-    """A fit on these rows alone, one an answer."""
+    """Fit on these rows alone, one an answer."""
     chosen = chosen_columns(external, labels, folds, HEADS)
     layers = chosen_columns(-parametric, labels, folds, LAYERS)
     sums = np.stack([parametric[:, layers].sum(axis=1), external[:, chosen].sum(axis=1)], axis=1)
@@ -126,7 +113,7 @@ def _fit(external: Floats, parametric: Floats, labels: Floats, folds: Ints, head
 
 
 def chosen_columns(columns: Floats, labels: Floats, folds: Ints, counts: Sequence[int]) -> list[int]:
-    """The columns of the largest AUC; how many of them, by the AUC that so many have, summed, in a fold left out."""
+    """Return the columns of the largest AUC; their number is the one whose sum has the best AUC in folds left out."""
     there = np.unique(folds)
     totals = np.zeros(len(counts))
     for fold in there:
@@ -138,7 +125,7 @@ def chosen_columns(columns: Floats, labels: Floats, folds: Ints, counts: Sequenc
 
 
 def areas(columns: Floats, labels: Floats) -> Floats:
-    """Per column, the chance that a supported answer lies above an unsupported one, ties counted half."""
+    """Return, per column, the chance that a supported answer lies above an unsupported one, ties counted half."""
     good = labels == 0
     supported = int(good.sum())
     above = rankdata(columns, axis=0)[good].sum(axis=0) - supported * (supported + 1) / 2
@@ -146,5 +133,5 @@ def areas(columns: Floats, labels: Floats) -> Floats:
 
 
 def _largest(values: Floats, count: int) -> list[int]:
-    """Places of the largest values, in the order of the places; the first of equal ones."""
+    """Return the places of the largest values, in order; of equal ones the first."""
     return sorted(np.argsort(-values, kind="stable")[:count].tolist())

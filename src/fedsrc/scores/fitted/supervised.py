@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
-from fedsrc.scores.fitted.combine import Combination
+from fedsrc.scores.fitted.combine import Combination, features
 from fedsrc.scores.fitted.finetune import Detector, adapted
-from fedsrc.scores.fitted.franq import Franq
+from fedsrc.scores.fitted.franq import Franq, numbers
 from fedsrc.scores.fitted.mechanistic import Mechanistic, Signals
 from fedsrc.scores.fitted.probe import Probe
 from fedsrc.scores.methods.mechanistic_signals import signals
@@ -24,10 +24,11 @@ Model = LanguageModel | SignalRecording
 
 
 def columns_with(parameters: Parameters, answers: Sequence[Answer], model: Model) -> dict[str, list[float]]:
-    """The score under the name "", and under names of their own the numbers that a kind of score gives beside it."""
+    """Return the scores under the name "", and under names of their own what a kind of score says beside them."""
     if not isinstance(parameters, Franq):
         return {"": score_with(parameters, answers, model)}
-    judged = [parameters.judge(*each) for each in zip(answers, *both_sides(answers, model), strict=True)]
+    sides = zip(answers, *both_sides(answers, model), strict=True)
+    judged = [parameters.judge(numbers(parameters.support, *each)) for each in sides]
     return {
         "": [each.true for each in judged],
         "faithfulness": [each.faithful for each in judged],
@@ -37,13 +38,14 @@ def columns_with(parameters: Parameters, answers: Sequence[Answer], model: Model
 
 
 def score_with(parameters: Parameters, answers: Sequence[Answer], model: Model) -> list[float]:
-    """Scores of fitted numbers, in the order of the answers."""
+    """Return scores in the order of the answers."""
     if isinstance(parameters, Franq):
         return columns_with(parameters, answers, model)[""]
     if isinstance(parameters, Mechanistic):
         return [parameters.score(each) for each in signals_of(answers, model)]
     if isinstance(parameters, Combination):
-        return [parameters.score(*each) for each in zip(answers, *both_sides(answers, model), strict=True)]
+        sides = zip(answers, *both_sides(answers, model), strict=True)
+        return [parameters.score(features(*each)) for each in sides]
     if isinstance(parameters, Probe):
         return probe_scores(parameters, answers, model)
     if not isinstance(model, TransformersModel):
@@ -53,14 +55,14 @@ def score_with(parameters: Parameters, answers: Sequence[Answer], model: Model) 
 
 
 def both_sides(answers: Sequence[Answer], model: Model) -> tuple[list[TokenScores], list[TokenScores]]:
-    """Token scores of every response with its evidence, and without."""
+    """Return token scores of every response with its evidence, and without."""
     if isinstance(model, SignalRecording):
         raise FedsrcError("mechanistic signals hold no token scores", where=str(model.path), hint="give `model=`")
     return model.score(pairs_of(answers, "present")), model.score(pairs_of(answers, "removed"))
 
 
 def signals_of(answers: Sequence[Answer], model: object) -> list[Signals]:
-    """The mechanistic signals of every response after its prompt with evidence."""
+    """Return the mechanistic signals of every response after its prompt with evidence."""
     pairs = pairs_of(answers, "present")
     if isinstance(model, SignalRecording):
         return model.signals(pairs)
@@ -73,7 +75,7 @@ def signals_of(answers: Sequence[Answer], model: object) -> list[Signals]:
 
 
 def probe_scores(probe: Probe, answers: Sequence[Answer], model: object) -> list[float]:
-    """A probe's scores, some answers at a time."""
+    """Return a probe's scores; hidden states are held for STEP answers at a time."""
     found: list[float] = []
     for start in range(0, len(answers), STEP):
         for states in hidden_states(answers[start : start + STEP], model, probe.layer):
@@ -84,12 +86,10 @@ def probe_scores(probe: Probe, answers: Sequence[Answer], model: object) -> list
 
 
 def hidden_states(answers: Sequence[Answer], model: object, layer: int) -> list[Floats]:
-    """The hidden states of every response after its prompt with evidence."""
+    """Return the hidden states of every response after its prompt with evidence."""
     if not isinstance(model, HiddenModel):
-        raise FedsrcError(
-            "a probe needs a model's hidden states, which this backend does not give",
-            hint="give `model=`, not a server or a recording",
-        )
+        hint = "give `model=`, not a server or a recording"
+        raise FedsrcError("a probe needs a model's hidden states, which this backend does not give", hint=hint)
     try:
         return model.hidden(pairs_of(answers, "present"), layer)
     except IndexError as error:
@@ -97,6 +97,6 @@ def hidden_states(answers: Sequence[Answer], model: object, layer: int) -> list[
 
 
 def pairs_of(answers: Sequence[Answer], control: Control) -> list[Prompted]:
-    """Each response after its prompt under an evidence control."""
+    """Return each response after its prompt under an evidence control."""
     evidence = controlled(answers, control)
     return [Prompted(prompt(a, text), a.response) for a, text in zip(answers, evidence, strict=True)]

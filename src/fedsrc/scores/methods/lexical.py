@@ -5,22 +5,24 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-STOP_WORDS = frozenset(
-    re.findall(
-        r"\w+",
-        """a an the of in on at to for and or is was were are be by with from as that this it its which who whom whose
-        what when where how did does do has had have not no he she they his her their but also""",
-    )
-)
+_COMMON = """a an the of in on at to for and or is was were are be by with from as that this it its which who whom whose
+what when where how did does do has had have not no he she they his her their but also"""
+STOP_WORDS = frozenset(_COMMON.split())
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
 def words(text: str) -> list[str]:
-    """Lower-case runs of letters and digits."""
+    """Return the lower-case runs of letters and digits."""
     return re.findall(r"[^\W_]+", text.lower())
 
 
+def sentences(text: str) -> list[str]:
+    """Return the sentences that hold a word; of a text without words, the text."""
+    return [each for each in SENTENCE_END.split(text.strip()) if words(each)] or [text.strip()]
+
+
 def lexical_support(answer: str, evidence: str) -> float:
-    """Mean of two shares: content words found in the evidence, and adjacent word pairs found in it.
+    """Return the mean of two shares: content words found in the evidence, and adjacent word pairs found in it.
 
     An answer of stop words only is judged by all its words; one word has no pair and counts its word share twice; an
     empty answer scores 0.

@@ -17,8 +17,9 @@ from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.scores.fitted.mechanistic import Signals, attended, cosine, divergence
 from fedsrc.scores.models.model import Prompted
-from fedsrc.scores.models.torch_tools import Texts, import_torch, memory
-from fedsrc.scores.models.transformers_model import Read, TransformersModel
+from fedsrc.scores.models.torch_tools import Texts, memory, need
+from fedsrc.scores.models.transformers_model import TransformersModel
+from fedsrc.scores.models.transformers_reader import Read
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +37,7 @@ def signals(model: TransformersModel, pairs: Sequence[Prompted]) -> list[Signals
     texts = _shifted(model.encode(pairs))
     watch = _Watch(model, texts)
     found: dict[int, Signals] = {}
-    with import_torch().inference_mode(), memory():
+    with need("torch").inference_mode(), memory():
         for read in model.read(texts, during=watch.reading):
             found.update(zip(read.places, watch.finish(read), strict=True))
     return [found[i] for i in range(len(pairs))]
@@ -98,7 +99,7 @@ class _Watch:
 
     def _end(self, _: Any, __: Any, output: Any) -> None:
         """How much the feed-forward block moved the next-token distribution, averaged over each response."""
-        torch = import_torch()
+        torch = need("torch")
         assert self.before is not None
         lengths = [self.lengths[place] for place in self.places]
         sides = [torch.cat([side[i, :n] for i, n in enumerate(lengths)]) for side in (self.before, output)]
@@ -111,7 +112,7 @@ class _Watch:
     def _lens(self, states: torch.Tensor) -> torch.Tensor:
         """Log-probabilities of the next token, if the model ended here."""
         head = self.network.get_output_embeddings()
-        found: torch.Tensor = import_torch().log_softmax(head(self.network.base_model.norm(states)).float(), dim=-1)
+        found: torch.Tensor = need("torch").log_softmax(head(self.network.base_model.norm(states)).float(), dim=-1)
         return found
 
     def finish(self, read: Read) -> list[Signals]:
@@ -121,7 +122,7 @@ class _Watch:
 
     def _external(self, read: Read, row: int, place: int) -> Floats:
         """Cosine of each position's last state with the mean of the states attended to, averaged over positions."""
-        torch = import_torch()
+        torch = need("torch")
         current = read.states.last_hidden_state[row, : self.lengths[place]].float()
         early = read.prompts[read.rows[row], 1 - self.prompts[place] :].float()
         context = torch.cat([early, current[:1]])

@@ -26,20 +26,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fedsrc.maths.arrays import Floats
-from fedsrc.scores.fitted.features import SENTENCE
-from fedsrc.scores.methods.lexical import words
+from fedsrc.scores.methods.lexical import sentences, words
 
 Similarities = Callable[[Sequence[str], Sequence[str]], Floats]
 Contradiction = Callable[[str, str], float]
 
 
-def sentences(text: str) -> list[str]:
-    """The sentences that hold a word; of a text without words, the text."""
-    return [each for each in SENTENCE.split(text.strip()) if words(each)] or [text.strip()]
-
-
-def word_surprise(response: str, samples: Sequence[str]) -> list[Floats]:
-    """-log p(w_ij) for each sentence of the response that has words, under counts of the samples and the response."""
+def _surprise(response: str, samples: Sequence[str]) -> list[Floats]:
+    """Return -log p(w_ij) for each sentence that has words, under counts of the samples and the response."""
     counts = Counter(word for text in (response, *samples) for word in words(text))
     total = sum(counts.values())
     said = [words(each) for each in sentences(response)]
@@ -47,25 +41,25 @@ def word_surprise(response: str, samples: Sequence[str]) -> list[Floats]:
 
 
 def selfcheck_ngram(response: str, samples: Sequence[str]) -> float:
-    """exp(-mean over sentences of the largest surprise), in (0, 1]; a response without words scores 0."""
-    surprise = word_surprise(response, samples)
+    """Return exp(-mean over sentences of the largest surprise), in (0, 1]; a response without words scores 0."""
+    surprise = _surprise(response, samples)
     return float(np.exp(-np.mean([each.max() for each in surprise]))) if surprise else 0.0
 
 
 def selfcheck_ngram_mean(response: str, samples: Sequence[str]) -> float:
-    """exp(-mean surprise of all words), in (0, 1]; a response without words scores 0."""
-    surprise = word_surprise(response, samples)
+    """Return exp(-mean surprise of all words), in (0, 1]; a response without words scores 0."""
+    surprise = _surprise(response, samples)
     return float(np.exp(-np.mean(np.concatenate(surprise)))) if surprise else 0.0
 
 
 def selfcheck_embedding(response: str, samples: Sequence[str], similarities: Similarities) -> float:
-    """Mean over sentences and samples of the closest sentence's similarity, in [0, 1]."""
+    """Return the mean over sentences and samples of the closest sentence's similarity, in [0, 1]."""
     said = sentences(response)
     closest = [similarities(said, sentences(sample)).max(axis=1) for sample in samples]
     return float(np.clip(np.mean(closest), 0.0, 1.0))
 
 
 def selfcheck_nli(response: str, samples: Sequence[str], contradiction: Contradiction) -> float:
-    """1 - mean over sentences and samples of P(contradiction), in [0, 1]."""
+    """Return 1 - mean over sentences and samples of P(contradiction), in [0, 1]."""
     found = [contradiction(sample, sentence) for sentence in sentences(response) for sample in samples]
     return float(np.clip(1.0 - np.mean(found), 0.0, 1.0))

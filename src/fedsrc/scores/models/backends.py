@@ -8,8 +8,8 @@ from fedsrc.errors import FedsrcError
 from fedsrc.scores.models.embedding import SentenceEmbedder, load_embedder
 from fedsrc.scores.models.entailment import EntailmentClassifier, load_entailment
 from fedsrc.scores.models.llama_cpp_model import LlamaCppModel, load_llama_cpp
-from fedsrc.scores.models.torch_tools import import_torch
-from fedsrc.scores.models.transformers_model import TransformersModel, load, load_gguf
+from fedsrc.scores.models.torch_tools import need
+from fedsrc.scores.models.transformers_model import TransformersModel, load
 
 DTYPES = ("float32", "bfloat16", "float16")
 BACKENDS = ("transformers", "llama.cpp")
@@ -18,19 +18,14 @@ BACKENDS = ("transformers", "llama.cpp")
 def open_model(
     model: str, *, revision: str | None, device: str, dtype: str, batch_tokens: int | None = None
 ) -> TransformersModel:
-    """A local model on a device. Numbers are float32 unless another type is asked for: "auto" never rounds more."""
-    place, kind = _device(device), _dtype(dtype)
-    if not model.endswith(".gguf"):
-        return load(model, revision=revision, device=place, dtype=kind, batch_tokens=batch_tokens)
-    if revision is not None:
-        raise FedsrcError("a GGUF file has no revision; its digest stands for it", hint="leave `revision=` out")
-    return load_gguf(Path(model), device=place, dtype=kind, batch_tokens=batch_tokens)
+    """Open a local model on a device. Numbers are float32 unless another type is named: "auto" never rounds more."""
+    return load(model, revision=revision, device=_device(device), dtype=_dtype(dtype), batch_tokens=batch_tokens)
 
 
 def open_llama_cpp(
     model: str, *, revision: str | None, device: str, dtype: str, batch_tokens: int | None = None
 ) -> LlamaCppModel:
-    """A GGUF file run by llama.cpp, with the numbers as the file holds them."""
+    """Open a GGUF file with llama.cpp, with the numbers as the file holds them."""
     if not model.endswith(".gguf"):
         raise FedsrcError("llama.cpp reads .gguf files", where=model, hint="use `backend='transformers'`")
     if revision is not None or dtype != "auto" or batch_tokens is not None or device not in ("auto", "cpu"):
@@ -41,24 +36,24 @@ def open_llama_cpp(
 
 
 def open_embedding(name: str, device: str) -> SentenceEmbedder:
-    """A model that embeds texts, on a device."""
+    """Open a model that embeds texts, on a device."""
     return load_embedder(name, device=_device(device))
 
 
 def open_entailment(name: str, device: str) -> EntailmentClassifier:
-    """A model that judges entailment, on a device."""
+    """Open a model that judges entailment, on a device."""
     return load_entailment(name, device=_device(device))
 
 
 def _device(name: str) -> str:
-    """ "auto" is the GPU where there is one."""
-    cuda = bool(import_torch().cuda.is_available())
+    """Return the device by its name; "auto" is the GPU where there is one."""
+    cuda = bool(need("torch").cuda.is_available())
     if name == "auto":
         return "cuda" if cuda else "cpu"
     kind, _, number = name.partition(":")
     if kind not in ("cpu", "cuda") or (number and not number.isdecimal()):
         raise FedsrcError(f"unknown device {name!r}", hint="use cpu, cuda, cuda:1 or auto")
-    if kind == "cuda" and (not cuda or int(number or 0) >= import_torch().cuda.device_count()):
+    if kind == "cuda" and (not cuda or int(number or 0) >= need("torch").cuda.device_count()):
         raise FedsrcError(f"there is no device {name!r} here", hint="use `device='cpu'`")
     return name
 

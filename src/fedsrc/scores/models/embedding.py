@@ -6,14 +6,13 @@ vectors, cut to [0, 1]. A text longer than the model takes is cut to that, as th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from fedsrc.maths.arrays import Floats
-from fedsrc.scores.models.torch_tools import batches, folder_digest, import_torch, import_transformers, loading, memory
+from fedsrc.scores.models.torch_tools import Known, batches, load_encoder, memory, need
 
 DEFAULT = "sentence-transformers/all-MiniLM-L6-v2"
 BATCH_TOKENS = {"cpu": 4096, "cuda": 131072}
@@ -27,7 +26,7 @@ class Embeds(Protocol):
     def identity(self) -> dict[str, str]: ...
 
     def embed(self, texts: Sequence[str]) -> Floats:
-        """One row of length 1 a text."""
+        """Return one row of length 1 a text."""
         ...
 
 
@@ -40,8 +39,8 @@ class SentenceEmbedder:
         self._longest = min(LONGEST, int(encoder.config.max_position_embeddings))
 
     def embed(self, texts: Sequence[str]) -> Floats:
-        """One row of length 1 a text, in order, whatever the batches were."""
-        torch = import_torch()
+        """Return one row of length 1 a text, in order, whatever the batches were."""
+        torch = need("torch")
         given = self._tokenizer(list(texts), truncation=True, max_length=self._longest)["input_ids"]
         found = np.zeros((len(texts), int(self._encoder.config.hidden_size)))
         with torch.inference_mode(), memory():
@@ -56,43 +55,22 @@ class SentenceEmbedder:
 
 
 def load_embedder(name: str = DEFAULT, *, device: str = "cpu") -> SentenceEmbedder:
-    """An encoder by hub name or folder."""
-    transformers, torch = import_transformers(), import_torch()
-    with loading(name):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
-        encoder = transformers.AutoModel.from_pretrained(name, dtype=torch.float32)
-    encoder.eval()
-    encoder.to(device)
-    return SentenceEmbedder(encoder, tokenizer, identity_of(name, encoder))
+    """Load an encoder by hub name or folder."""
+    return SentenceEmbedder(*load_encoder("AutoModel", name, device))
 
 
-def identity_of(name: str, model: Any) -> dict[str, str]:
-    """Name and revision of a model: the commit on the hub, or the digest of the folder's files."""
-    folder = Path(name)
-    if folder.is_dir():
-        return {"model": folder.resolve().name, "revision": folder_digest(folder)}
-    return {"model": name, "revision": str(getattr(model.config, "_commit_hash", None) or "unknown")}
-
-
-class Embedded:
-    """Texts with their vectors, each asked for once."""
+class Embedded(Known[str]):
+    """Texts with their vectors."""
 
     def __init__(self, embeds: Embeds) -> None:
-        self._embeds = embeds
-        self._known: dict[str, Floats] = {}
-
-    def add(self, texts: Iterable[str]) -> None:
-        """Embed what is new, all in one call."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._known]
-        if new:
-            self._known.update(zip(new, self._embeds.embed(new), strict=True))
+        super().__init__(embeds.embed)
 
     def similarities(self, rows: Sequence[str], columns: Sequence[str]) -> Floats:
-        """Cosines of every row text with every column text, in [0, 1]."""
+        """Return the cosines of every row text with every column text, in [0, 1]."""
         self.add([*rows, *columns])
         left, right = (np.stack([self._known[text] for text in texts]) for texts in (rows, columns))
         return np.clip(left @ right.T, 0.0, 1.0)
 
     def similarity(self, one: str, other: str) -> float:
-        """The cosine of two texts, in [0, 1]."""
+        """Return the cosine of two texts, in [0, 1]."""
         return float(self.similarities([one], [other])[0, 0])

@@ -6,15 +6,14 @@ configuration (microsoft/deberta-large-mnli does). A pair longer than the classi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
-from fedsrc.scores.models.embedding import identity_of
-from fedsrc.scores.models.torch_tools import batches, import_torch, import_transformers, loading, memory
+from fedsrc.scores.models.torch_tools import Known, batches, load_encoder, memory, need
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
 LABELS = ("entailment", "neutral", "contradiction")
@@ -34,7 +33,7 @@ class Entails(Protocol):
     def identity(self) -> dict[str, str]: ...
 
     def judge(self, pairs: Sequence[Pair]) -> Floats:
-        """A row a pair: probability of entailment, neutral, contradiction."""
+        """Return a row a pair: probability of entailment, neutral, contradiction."""
         ...
 
 
@@ -49,8 +48,8 @@ class EntailmentClassifier:
         self._longest = min(512, *(int(each) for each in known))
 
     def judge(self, pairs: Sequence[Pair]) -> Floats:
-        """A row a pair, in order, whatever the batches were."""
-        torch = import_torch()
+        """Return a row a pair, in order, whatever the batches were."""
+        torch = need("torch")
         sides = [list(side) for side in zip(*pairs, strict=True)]
         given = self._tokenizer(*sides, truncation="longest_first", max_length=self._longest)
         found = np.zeros((len(pairs), len(LABELS)))
@@ -65,50 +64,35 @@ class EntailmentClassifier:
 
 
 def label_columns(labels: dict[int, str]) -> list[int]:
-    """Where a classifier puts entailment, neutral and contradiction."""
+    """Return where a classifier puts entailment, neutral and contradiction."""
     named = {str(name).lower(): int(place) for place, name in labels.items()}
     if set(named) != set(LABELS):
-        raise FedsrcError(
-            f"the classifier's labels are {', '.join(sorted(named))}, not {', '.join(LABELS)}",
-            hint="use a model trained for natural language inference that names them in its config.json",
-        )
+        hint = "use a model trained for natural language inference that names them in its config.json"
+        raise FedsrcError(f"the classifier's labels are {', '.join(sorted(named))}, not {', '.join(LABELS)}", hint=hint)
     return [named[label] for label in LABELS]
 
 
 def load_entailment(name: str, *, device: str = "cpu") -> EntailmentClassifier:
-    """A classifier by hub name or folder."""
-    transformers, torch = import_transformers(), import_torch()
-    with loading(name):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
-        classifier = transformers.AutoModelForSequenceClassification.from_pretrained(name, dtype=torch.float32)
-    classifier.eval()
-    classifier.to(device)
-    return EntailmentClassifier(classifier, tokenizer, identity_of(name, classifier))
+    """Load a classifier by hub name or folder."""
+    return EntailmentClassifier(*load_encoder("AutoModelForSequenceClassification", name, device))
 
 
-class Entailed:
-    """Pairs with their probabilities, each asked for once."""
+class Entailed(Known[Pair]):
+    """Pairs with their probabilities."""
 
     def __init__(self, entails: Entails) -> None:
-        self._entails = entails
-        self._known: dict[Pair, Floats] = {}
-
-    def add(self, pairs: Iterable[Pair]) -> None:
-        """Judge what is new, all in one call."""
-        new = [pair for pair in dict.fromkeys(pairs) if pair not in self._known]
-        if new:
-            self._known.update(zip(new, self._entails.judge(new), strict=True))
+        super().__init__(entails.judge)
 
     def probabilities(self, pair: Pair) -> Floats:
-        """Probability of entailment, neutral and contradiction."""
+        """Return the probability of entailment, neutral and contradiction."""
         self.add([pair])
         return self._known[pair]
 
     def both_ways(self, one: str, other: str) -> bool:
-        """Whether entailment is the likeliest in both directions."""
+        """Return whether entailment is the likeliest in both directions."""
         return all(self.probabilities(Pair(*pair)).argmax() == 0 for pair in ((one, other), (other, one)))
 
     def contradiction(self, premise: str, hypothesis: str) -> float:
-        """Probability of contradiction among entailment and contradiction."""
+        """Return the probability of contradiction among entailment and contradiction."""
         entailment, _, contradiction = self.probabilities(Pair(premise, hypothesis))
         return float(contradiction / (entailment + contradiction))

@@ -6,7 +6,6 @@ everywhere here; a prompt is read once for all its responses, which continue fro
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,16 @@ from fedsrc.common.canonical import file_digest
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.scores.models.drawing import chances, cut, pick
-from fedsrc.scores.models.model import Prompted, Sample, Sampling, TokenScores, Wanted
+from fedsrc.scores.models.model import (
+    Prompted,
+    Sample,
+    Sampling,
+    TokenScores,
+    Wanted,
+    by_prompt,
+    no_token,
+    too_many_tokens,
+)
 from fedsrc.scores.models.token_text import spans_of_bytes
 
 FLAGS = "-DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON -DLLAVA_BUILD=OFF"
@@ -45,7 +53,7 @@ class LlamaCppModel:
         """Score every pair; results come in the order of the pairs."""
         responses = {text: self._response(text) for text in dict.fromkeys(pair.response for pair in pairs)}
         found: dict[int, TokenScores] = {}
-        for prompt, places in _by_prompt([pair.prompt for pair in pairs]).items():
+        for prompt, places in by_prompt(pair.prompt for pair in pairs).items():
             longest = max(len(responses[pairs[i].response].ids) for i in places)
             start, first = self._prompt(prompt, longest)
             for i in places:
@@ -62,7 +70,7 @@ class LlamaCppModel:
     def sample(self, wanted: Sequence[Wanted], how: Sampling) -> list[Sample]:
         """Responses drawn one after the other, each with chances of its own."""
         found: dict[int, Sample] = {}
-        for prompt, places in _by_prompt([each.prompt for each in wanted]).items():
+        for prompt, places in by_prompt(each.prompt for each in wanted).items():
             start, first = self._prompt(prompt, how.max_tokens)
             for i in places:
                 found[i] = self._sample(wanted[i], how, start, first)
@@ -104,7 +112,7 @@ class LlamaCppModel:
     def _response(self, text: str) -> _Response:
         ids = self._ids(text)
         if not ids:
-            raise FedsrcError("a response without a token cannot be scored", hint="leave empty responses out")
+            raise no_token()
         data, pieces = text.encode(), [self._piece(each) for each in ids]
         joined = b"".join(pieces)
         if joined not in (data, b" " + data):
@@ -127,10 +135,7 @@ class LlamaCppModel:
         bos = int(self._library.llama_vocab_bos(self._vocabulary))
         ids = [*([bos] if starts else []), *self._ids(prompt)] or [bos]
         if len(ids) + more > self.limit:
-            raise FedsrcError(
-                f"prompt and response have {len(ids) + more:,} tokens; the model takes {self.limit:,}",
-                hint="use a model with a longer context, or shorten the evidence yourself: nothing is cut silently",
-            )
+            raise too_many_tokens(len(ids) + more, self.limit)
         self._library.llama_memory_clear(self._memory, True)
         return len(ids), self._decode(ids, 0, last_only=True)[-1]
 
@@ -166,13 +171,6 @@ class LlamaCppModel:
         logits = np.ctypeslib.as_array(pointer, shape=(self._llama.n_vocab(),)).astype(np.float64)
         logits -= logits.max()
         return np.asarray(logits - np.log(np.exp(logits).sum()), dtype=np.float64)
-
-
-def _by_prompt(prompts: Sequence[str]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
-    for place, prompt in enumerate(prompts):
-        found[prompt].append(place)
-    return found
 
 
 def load_llama_cpp(path: Path) -> LlamaCppModel:

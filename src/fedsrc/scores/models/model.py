@@ -5,7 +5,8 @@ Every score is a pure function over these arrays, whether a live model, a server
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -48,7 +49,7 @@ class LanguageModel(Protocol):
     def identity(self) -> dict[str, str]: ...
 
     def score(self, pairs: Sequence[Prompted]) -> list[TokenScores]:
-        """Scores in the order of the pairs; the complete response is always scored, or it is an error."""
+        """Return scores in the order of the pairs; the complete response is scored, or it is an error."""
         ...
 
 
@@ -57,12 +58,12 @@ class HiddenModel(Protocol):
     """A backend that also gives hidden states, for probes."""
 
     def hidden(self, pairs: Sequence[Prompted], layer: int) -> list[Floats]:
-        """The hidden state of every response token after a layer (0: the embeddings), one row a token."""
+        """Return the hidden state of every response token after a layer (0: the embeddings), one row a token."""
         ...
 
 
 class Wanted(NamedTuple):
-    """One response to draw: after which prompt, and the how-manieth of that prompt, from 0."""
+    """One response to draw: its prompt, and its index among that prompt's draws."""
 
     prompt: str
     place: int
@@ -85,10 +86,9 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Sample:
-    """A response that a model drew, and the log-probability of each of its tokens.
+    """A response that a model drew; `finished` if it ended within the tokens that it was given.
 
-    Log-probabilities are the model's own: neither temperature nor top-p changes them. A token that ended the response
-    is the last of them. `finished`: it came to an end within the tokens that it was given.
+    Log-probabilities are the model's own, before temperature and top-p; the last is that of a token that ended it.
     """
 
     text: str
@@ -102,11 +102,30 @@ class Sample:
 
 @runtime_checkable
 class SamplingModel(Protocol):
-    """A backend that also draws responses."""
+    """A backend that draws responses."""
+
+    @property
+    def identity(self) -> dict[str, str]: ...
 
     def sample(self, wanted: Sequence[Wanted], how: Sampling) -> list[Sample]:
-        """Responses in the order of what is wanted; what is drawn depends on the seed, the prompt and the place alone.
-
-        Another machine's arithmetic may draw others: store what was drawn.
-        """
+        """Return responses in order; each depends on the seed, the prompt and its index, and on rounding: store it."""
         ...
+
+
+def by_prompt(prompts: Iterable[str]) -> dict[str, list[int]]:
+    """Return where each distinct prompt stands."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for place, prompt in enumerate(prompts):
+        found[prompt].append(place)
+    return found
+
+
+def no_token() -> FedsrcError:
+    """Return the error of a response without a token."""
+    return FedsrcError("a response without a token cannot be scored", hint="leave empty responses out")
+
+
+def too_many_tokens(tokens: int, limit: int) -> FedsrcError:
+    """Return the error of a text that does not fit into a model's context."""
+    hint = "use a model with a longer context, or shorten the evidence yourself: nothing is cut silently"
+    return FedsrcError(f"prompt and response have {tokens:,} tokens; the model takes {limit:,}", hint=hint)

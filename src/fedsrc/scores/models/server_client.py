@@ -9,9 +9,11 @@ import time
 import urllib.request
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse, IncompleteRead
-from typing import Any
+from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ValidationError
 
 from fedsrc.errors import FedsrcError
 
@@ -30,6 +32,7 @@ NOT_CUT = "use a longer context (vLLM: --max-model-len), or shorten the evidence
 FEWER = "lower top, or start the server with more (vLLM: --max-logprobs)"
 
 _sleep, _now = time.sleep, time.monotonic
+Answer = TypeVar("Answer", bound=BaseModel)
 
 
 class Refused(FedsrcError):  # noqa: N818
@@ -49,7 +52,7 @@ class _Passing(Exception):  # noqa: N818
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """http and https alone. Redirects are not followed: they would carry the key and the texts wherever they point."""
+    """Open http and https alone; follow no redirect, which would carry the key and the texts wherever it points."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
@@ -80,17 +83,28 @@ class Client:
     def completions(self) -> str:
         return f"{self.base}/completions"
 
-    def ask(self, url: str, body: dict[str, Any] | None, limit: int) -> bytes:
-        """The answer to a request, at most `limit` bytes; asked again when the trouble may pass."""
-        for pause in PAUSES:
+    def ask(self, kind: type[Answer], url: str, body: dict[str, Any] | None, limit: int) -> Answer:
+        """Return the answer to a request, parsed."""
+        data = self.fetch(url, body, limit)
+        try:
+            return kind.model_validate_json(data)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            said = plain_words(f"{'.'.join(map(str, first['loc']))} {first['msg']}")
+            hint = "is this an OpenAI-compatible server, and vLLM or one that returns the same?"
+            raise FedsrcError(f"the server's answer is not what it should be: {said}", where=url, hint=hint) from error
+
+    def fetch(self, url: str, body: dict[str, Any] | None, limit: int) -> bytes:
+        """Return the answer to a request, at most `limit` bytes; retry when the trouble may pass."""
+        pauses = iter(PAUSES)
+        while True:
             try:
                 return self._once(url, body, limit)
             except _Passing as passing:
+                pause = next(pauses, None)
+                if pause is None:
+                    raise passing.final from passing
                 _sleep(max(pause, passing.wait))
-        try:
-            return self._once(url, body, limit)
-        except _Passing as passing:
-            raise passing.final from passing
 
     def _once(self, url: str, body: dict[str, Any] | None, limit: int) -> bytes:
         headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "fedsrc"}
@@ -108,12 +122,11 @@ class Client:
             raise self._trouble(error, url) from error
 
     def _refusal(self, error: HTTPError, url: str) -> Exception:
-        """What an error status means."""
         refused = _refused(error.code, _message(error, self.key), url)
         return _Passing(refused, _wait(error)) if error.code in PASSING else refused
 
     def _trouble(self, error: Exception, url: str) -> Exception:
-        """What a connection that failed means."""
+        """Return what a failed connection means."""
         reason = error.reason if isinstance(error, URLError) and isinstance(error.reason, Exception) else error
         if isinstance(reason, TimeoutError):
             return FedsrcError(
@@ -127,7 +140,7 @@ class Client:
 
 
 def _read(answer: HTTPResponse, limit: int, deadline: float, url: str) -> bytes:
-    """The whole body, within a size and a time."""
+    """Read the whole body, within a size and a time."""
     parts, size = [], 0
     while part := answer.read1(1 << 16):
         size += len(part)
@@ -143,7 +156,7 @@ def _read(answer: HTTPResponse, limit: int, deadline: float, url: str) -> bytes:
 
 
 def _refused(status: int, message: str, url: str) -> Refused:
-    """An error status in words: what the server said, and what to do about it."""
+    """Put an error status into words: what the server said, and what to do about it."""
     lower = message.lower()
     what, hint = f"the server answered {status}: {message or 'nothing'}", None
     if status in REDIRECTS:
@@ -164,7 +177,7 @@ def _refused(status: int, message: str, url: str) -> Refused:
 
 
 def _message(error: HTTPError, key: str | None) -> str:
-    """What an error's body says, as one short line without the key."""
+    """Return what an error's body says, as one short line without the key."""
     try:
         body = error.read(SMALL)
     except (OSError, HTTPException):
@@ -180,19 +193,19 @@ def _message(error: HTTPError, key: str | None) -> str:
 
 
 def _wait(error: HTTPError) -> float:
-    """Seconds that the server asks to wait, within reason."""
+    """Return how long the server asks to wait, within reason."""
     said = (error.headers.get("Retry-After") or "").strip()
     return min(float(said), LONGEST_PAUSE) if re.fullmatch(r"[0-9]{1,9}", said) else 0.0
 
 
 def plain_words(text: str) -> str:
-    """Foreign text for a message: one line, printable, short."""
+    """Make foreign text fit for a message: one line, printable, short."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= 200 else f"{line[:200]}..."
 
 
 def address_of(base_url: str) -> str:
-    """The address without a slash at its end; one that could hold a secret is refused without being shown."""
+    """Return the address without a slash at its end; refuse one that could hold a secret without showing it."""
     hint = "give an address such as http://localhost:8000/v1"
     try:
         parts = urlsplit(base_url)
@@ -207,7 +220,7 @@ def address_of(base_url: str) -> str:
 
 
 def checked_key(api_key: str | None) -> str | None:
-    """The key, if it can stand in a header; its text is in no message."""
+    """Return the key if it can stand in a header; its text is in no message."""
     if api_key is not None and not re.fullmatch(r"[!-~]+", api_key):
         raise FedsrcError("the API key is empty or holds a character that no key has", hint="check for line ends")
     return api_key

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from fedsrc.common.canonical import digest, file_digest
 from fedsrc.errors import FedsrcError, MissingExtraError
+from fedsrc.maths.arrays import Floats
 
 if TYPE_CHECKING:
     import torch
 
+Key = TypeVar("Key", bound=Hashable)
 PADDING = 0.1  # the share of a large batch that padding may take
 
 
@@ -37,7 +40,7 @@ class Texts(NamedTuple):
 
 @contextmanager
 def loading(name: str) -> Iterator[None]:
-    """Whatever a damaged or foreign model raises is one error; progress of the libraries shows on a terminal alone."""
+    """Turn whatever a damaged or foreign model raises into one error; show progress on a terminal alone."""
     quiet = nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO())
     try:
         with quiet:
@@ -48,14 +51,47 @@ def loading(name: str) -> Iterator[None]:
 
 
 def folder_digest(folder: Path) -> str:
-    """The digest of a model folder: every file that decides weights or tokens, by name and content."""
+    """Return the digest of a model folder: every file that decides weights or tokens, by name and content."""
     kinds = {".safetensors", ".bin", ".json", ".model", ".txt"}
     names = sorted(each.name for each in folder.iterdir() if each.is_file() and each.suffix in kinds)
     return digest([[name, file_digest(folder / name)] for name in names])
 
 
+def identity_of(name: str, model: Any, revision: str | None = None) -> dict[str, str]:
+    """Return name and revision of a model: the commit on the hub, or the digest of the folder's files."""
+    folder = Path(name)
+    if folder.is_dir():
+        return {"model": folder.resolve().name, "revision": folder_digest(folder)}
+    return {"model": name, "revision": str(getattr(model.config, "_commit_hash", None) or revision or "unknown")}
+
+
+def load_encoder(kind: str, name: str, device: str) -> tuple[Any, Any, dict[str, str]]:
+    """Load an encoder of an auto class by hub name or folder; return it with its tokenizer and its identity."""
+    transformers, torch = need("transformers"), need("torch")
+    with loading(name):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+        encoder = getattr(transformers, kind).from_pretrained(name, dtype=torch.float32)
+    encoder.eval()
+    encoder.to(device)
+    return encoder, tokenizer, identity_of(name, encoder)
+
+
+class Known(Generic[Key]):
+    """What a model gives for each key, asked for once."""
+
+    def __init__(self, ask: Callable[[Sequence[Key]], Floats]) -> None:
+        self._ask = ask
+        self._known: dict[Key, Floats] = {}
+
+    def add(self, keys: Iterable[Key]) -> None:
+        """Ask for what is new, all in one call."""
+        new = [key for key in dict.fromkeys(keys) if key not in self._known]
+        if new:
+            self._known.update(zip(new, self._ask(new), strict=True))
+
+
 def batches(lengths: Sequence[int], budget: int, extra: int = 0) -> Iterator[list[int]]:
-    """Places of similar length together, longest first, each batch within the token budget (padding included).
+    """Yield places of similar length together, longest first, each batch within the token budget (padding included).
 
     A batch that is large enough also ends where more than a tenth of it would be padding. `extra` tokens stand before
     each row and are held in memory with it.
@@ -77,12 +113,12 @@ def batches(lengths: Sequence[int], budget: int, extra: int = 0) -> Iterator[lis
 
 
 def positions(mask: torch.Tensor) -> Any:
-    """The place of each real token in its own text, whatever padding stands before it."""
+    """Return the place of each real token in its own text, whatever padding stands before it."""
     return (mask.cumsum(dim=1) - 1).clamp(min=0)
 
 
 def rows_of(cache: Any, rows: torch.Tensor) -> Any:
-    """A cache that holds those rows. Layers replace their tensors and never write into them, so copies are shallow."""
+    """Return a cache of those rows. Layers replace their tensors and never write into them: a shallow copy will do."""
     kept = copy.copy(cache)
     kept.layers = [copy.copy(layer) for layer in cache.layers]
     kept.batch_select_indices(rows)
@@ -91,26 +127,16 @@ def rows_of(cache: Any, rows: torch.Tensor) -> Any:
 
 @contextmanager
 def memory() -> Iterator[None]:
-    """Out of memory is an error with a hint."""
+    """Turn running out of memory into an error with a hint."""
     try:
         yield
-    except import_torch().OutOfMemoryError as error:
+    except need("torch").OutOfMemoryError as error:
         raise FedsrcError("the device ran out of memory", hint="give a smaller `batch_tokens=`") from error
 
 
-def import_torch() -> Any:
-    """torch, or an error that says how to install it."""
+def need(library: str) -> Any:
+    """Import a library of the extra `models`, or say how to install it."""
     try:
-        import torch
+        return importlib.import_module(library)
     except ImportError as error:
-        raise MissingExtraError("torch", "models") from error
-    return torch
-
-
-def import_transformers() -> Any:
-    """transformers, or an error that says how to install it."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise MissingExtraError("transformers", "models") from error
-    return transformers
+        raise MissingExtraError(library, "models") from error

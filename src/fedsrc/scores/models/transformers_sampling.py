@@ -1,21 +1,20 @@
-"""Drawing responses from a local model: many prompts and many responses of each at once.
+"""Drawing from a local model: responses to many prompts, and many to each, at once.
 
 A prompt is read once for all its responses. Every few tokens, responses that have ended leave the batch. Each response
-has chances of its own, so it does not depend on what is drawn beside it, but for the order of floating-point sums.
+has random numbers of its own, so it does not depend on what is drawn beside it, but for floating-point rounding.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedsrc.errors import FedsrcError
 from fedsrc.scores.models.drawing import chances, cut
-from fedsrc.scores.models.model import Prompted, Sample, Sampling, Wanted
-from fedsrc.scores.models.torch_tools import Texts, batches, import_torch, memory, positions, rows_of
+from fedsrc.scores.models.model import Prompted, Sample, Sampling, Wanted, by_prompt, too_many_tokens
+from fedsrc.scores.models.torch_tools import batches, memory, need, positions, rows_of
+from fedsrc.scores.models.transformers_reader import Reader
 
 if TYPE_CHECKING:
     import torch
@@ -24,34 +23,6 @@ CHECK = 16  # tokens between two looks at which responses have ended
 HELD = 16384  # tokens of keys and values that a CPU holds at once
 FEW = 1024  # tokens that are sorted, if they are enough
 SHARE = 0.35  # of a GPU's free memory that keys and values may take
-
-
-class Reader(Protocol):
-    """What drawing asks of a local model."""
-
-    network: Any
-    limit: int
-    budget: int
-
-    @property
-    def ends(self) -> set[int]: ...
-
-    @property
-    def pad(self) -> int: ...
-
-    def encode(self, pairs: Sequence[Prompted]) -> Texts: ...
-
-    def too_many(self, tokens: int) -> FedsrcError: ...
-
-    def text(self, ids: Sequence[int]) -> str: ...
-
-    def base(self, ids: torch.Tensor, mask: torch.Tensor, places: torch.Tensor, cache: Any) -> Any: ...
-
-    def cache(self) -> Any: ...
-
-    def padded(self, rows: Sequence[Sequence[int]], width: int | None, *, left: bool) -> tuple[Any, Any]: ...
-
-    def tensor(self, values: Any) -> Any: ...
 
 
 class _Read(NamedTuple):
@@ -63,17 +34,15 @@ class _Read(NamedTuple):
 
 
 def draw(model: Reader, wanted: Sequence[Wanted], how: Sampling) -> list[Sample]:
-    """Responses in the order of what is wanted."""
+    """Return responses in the order of what is wanted."""
     prompts = model.encode([Prompted(each.prompt, ".") for each in wanted]).prompts
     longest = max(map(len, prompts.values()), default=0)
     if longest + how.max_tokens > model.limit:
-        raise model.too_many(longest + how.max_tokens)
-    asked = defaultdict(list)
-    for place, each in enumerate(wanted):
-        asked[each.prompt].append(place)
+        raise too_many_tokens(longest + how.max_tokens, model.limit)
+    asked = by_prompt(each.prompt for each in wanted)
     names = list(asked)
     found: dict[int, Sample] = {}
-    with import_torch().inference_mode(), memory():
+    with need("torch").inference_mode(), memory():
         for group in batches([len(prompts[each]) for each in names], model.budget):
             read = _read(model, [prompts[names[i]] for i in group])
             rows = [(row, place) for row, i in enumerate(group) for place in asked[names[i]]]
@@ -85,14 +54,14 @@ def draw(model: Reader, wanted: Sequence[Wanted], how: Sampling) -> list[Sample]
 
 
 def _read(model: Reader, prompts: Sequence[Sequence[int]]) -> _Read:
-    ids, mask = model.padded(prompts, None, left=True)
+    ids, mask = model.padded(prompts, left=True)
     cache = model.cache()
     states = model.base(ids, mask, positions(mask), cache).last_hidden_state[:, -1]
     return _Read(cache, mask, states)
 
 
 def _parts(rows: list[tuple[int, int]], read: _Read, how: Sampling) -> Iterator[list[tuple[int, int]]]:
-    """As many responses at once as memory holds."""
+    """Yield as many responses at once as memory holds."""
     count, width = read.mask.shape
     size = max(1, _held(read, count * width) // (width + how.max_tokens))
     for start in range(0, len(rows), size):
@@ -100,17 +69,17 @@ def _parts(rows: list[tuple[int, int]], read: _Read, how: Sampling) -> Iterator[
 
 
 def _held(read: _Read, tokens: int) -> int:
-    """Tokens whose keys and values fit, going by those of the prompts."""
+    """Return how many tokens' keys and values fit, going by those of the prompts."""
     if read.mask.device.type != "cuda":
         return HELD
     taken = sum(part.nbytes for layer in read.cache.layers for part in (layer.keys, layer.values))
-    free, _ = import_torch().cuda.mem_get_info(read.mask.device)
+    free, _ = need("torch").cuda.mem_get_info(read.mask.device)
     return int(SHARE * free / max(1.0, taken / tokens))
 
 
 def _drawn(model: Reader, read: _Read, rows: Sequence[int], wanted: Sequence[Wanted], how: Sampling) -> list[Sample]:
-    """One batch of responses, a token at a time; those that have ended leave it."""
-    torch = import_torch()
+    """Draw one batch of responses, a token at a time; those that have ended leave it."""
+    torch = need("torch")
     index = model.tensor(rows)
     cache, mask, states = rows_of(read.cache, index), read.mask[index], read.states[index]
     chance = model.tensor(np.stack([chances(each, how.seed, how.max_tokens) for each in wanted]))
@@ -139,8 +108,8 @@ def _drawn(model: Reader, read: _Read, rows: Sequence[int], wanted: Sequence[Wan
 
 
 def picked(logprobs: torch.Tensor, chance: torch.Tensor, how: Sampling) -> Any:
-    """`drawing.pick` for a row a response."""
-    torch = import_torch()
+    """Pick a token for each row, as `drawing.pick` does for one."""
+    torch = need("torch")
     p, order = _likeliest(torch.softmax(logprobs / how.temperature, dim=-1), how.top_p)
     mass = p.double().cumsum(dim=-1)
     kept = torch.full((len(mass), 1), mass.shape[1], device=mass.device)
@@ -152,7 +121,7 @@ def picked(logprobs: torch.Tensor, chance: torch.Tensor, how: Sampling) -> Any:
 
 
 def _likeliest(p: torch.Tensor, top_p: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Probabilities and tokens in order; where the first few hold top-p, these alone, which is quicker to sort."""
+    """Return probabilities and tokens in order; only the first few where these hold top-p: they sort faster."""
     if top_p < 1:
         few, tokens = p.topk(min(FEW, p.shape[1]), dim=-1)
         if bool((few.sum(dim=-1) > top_p).all()):
@@ -162,7 +131,7 @@ def _likeliest(p: torch.Tensor, top_p: float) -> tuple[torch.Tensor, torch.Tenso
 
 
 def _ended(model: Reader, ids: Sequence[int], how: Sampling) -> tuple[str, int] | None:
-    """Text and number of tokens of a response that has ended; None for one that goes on."""
+    """Return text and number of tokens of a response that has ended; None for one that goes on."""
     ends = model.ends
     stop = next((i for i, each in enumerate(ids) if each in ends), None)
     text = model.text(ids if stop is None else ids[:stop])

@@ -1,7 +1,7 @@
-"""JSON lines behind a first line that says whose they are: what a model gave, kept as it comes.
+"""Append-only files of what a model gave: JSON lines, the first of which names the model.
 
-With an identity the file is held alone by this process and can be added to. A line that a crash tore off at the end is
-cut then, and only after the file has shown itself to be a recording; without an identity nothing is written.
+A file opened with an identity is locked by this process and can be appended to. A last line that a crash tore off is
+cut, but only after the file has shown itself to be a recording. Without an identity the file is only read.
 """
 
 from __future__ import annotations
@@ -9,19 +9,27 @@ from __future__ import annotations
 import fcntl
 import json
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from fedsrc.errors import BusyError, FedsrcError
+from fedsrc.maths.arrays import Floats
 
 FORMAT = 1
-HEAD = '{"format": 1, "identity": '
+HEAD = b'{"format": 1, "identity": '
+PLACES = 6  # decimals of a recorded number
 Take = Callable[[dict[str, Any], str], None]
 
 
 class LineFile:
-    """A recording of rows; `take` gets each row that is there, and where it stands."""
+    """A recording of rows. `take` gets every row and where it stands.
+
+    It is not kept: it belongs to the recording, whose last reference must free the lock.
+    """
 
     def __init__(self, path: Path, identity: dict[str, str] | None, take: Take, option: str) -> None:
         self.path, self._option = path, option
@@ -31,17 +39,16 @@ class LineFile:
             raise FedsrcError("a recording is not compressed", where=str(path), hint="give a name that ends in .jsonl")
         if identity is None and not path.is_file():
             raise FedsrcError("there is no such recording", where=str(path), hint="name a model to record it")
-        self._file = None if identity is None else _held(path)
-        self._begun = False
+        self._file = None if identity is None else _locked(path)
         if self._file is not None:
             weakref.finalize(self, self._file.close)
         whole = self._read(take)
         if self._file is not None:
             self._file.truncate(whole)
-            self._begun = whole > 0
+        self._begun = whole > 0
 
     def _read(self, take: Take) -> int:
-        """Read what is recorded; the number of bytes in whole lines."""
+        """Read what is recorded; return the number of bytes in whole lines."""
         whole = 0
         try:
             with self.path.open("rb") as file:
@@ -58,20 +65,25 @@ class LineFile:
         return whole
 
     def _check_head(self, line: bytes, where: str) -> None:
-        head = HEAD.encode()
-        if not line.endswith(b"\n") and head.startswith(line[: len(head)]):
+        if not line.endswith(b"\n") and HEAD.startswith(line[: len(HEAD)]):
             return  # torn while its first line was written: there is nothing in it yet
-        identity = _identity(_object(line, where), where)
-        if self._expected is not None and identity != self._expected:
-            names = sorted({name for name, _ in set(identity.items()) ^ set(self._expected.items())})
+        head = _object(line, where)
+        found = head.get("identity")
+        plain = isinstance(found, dict) and all(isinstance(each, str) for each in found.values())
+        if head.get("format") != FORMAT or not isinstance(found, dict) or not plain:
+            raise FedsrcError("is not a recording of this version", where=where)
+        if self._expected is not None and found != self._expected:
+            names = sorted({name for name, _ in set(found.items()) ^ set(self._expected.items())})
             hint = f"choose another {self._option}"
             raise FedsrcError(f"was recorded with another {' and '.join(names)}", where=str(self.path), hint=hint)
-        self.identity = identity
+        self.identity = found
 
-    def append(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Write rows down, at once."""
+    def append(self, rows: Sequence[dict[str, Any]], take: Take) -> None:
+        """Take the rows as a replay would, so that both give the same numbers, and write them at once."""
         assert self._file is not None
-        lines = [] if self._begun else [f"{HEAD}{json.dumps(self.identity)}}}"]
+        for row in rows:
+            take(row, str(self.path))
+        lines = [] if self._begun else [f"{HEAD.decode()}{json.dumps(self.identity)}}}"]
         lines += [json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows]
         try:
             self._file.write("".join(f"{line}\n" for line in lines).encode())
@@ -81,8 +93,8 @@ class LineFile:
         self._begun = True
 
 
-def _held(path: Path) -> BinaryIO:
-    """The file, opened to append and held alone, made if it is not there."""
+def _locked(path: Path) -> BinaryIO:
+    """Open a file to append, creating it if need be, and lock it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("ab")
@@ -99,17 +111,37 @@ def _held(path: Path) -> BinaryIO:
 def _object(line: bytes, where: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise FedsrcError("is not a recording, or is damaged", where=where) from error
+    except (ValueError, RecursionError):
+        value = None
     if not isinstance(value, dict):
         raise FedsrcError("is not a recording, or is damaged", where=where)
     return value
 
 
-def _identity(head: dict[str, Any], where: str) -> dict[str, str]:
-    """The model that a recording's first line names."""
-    found = head.get("identity")
-    plain = isinstance(found, dict) and all(isinstance(each, str) for each in found.values())
-    if head.get("format") != FORMAT or not isinstance(found, dict) or not plain:
-        raise FedsrcError("is not a recording of this version", where=where)
-    return dict(found)
+@contextmanager
+def parsing(damaged: str, where: str) -> Iterator[None]:
+    """Refuse a row whose fields are missing or of another kind."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise FedsrcError(damaged, where=where) from error
+
+
+def typed(value: Any, kind: type) -> Any:
+    """Return a field that is exactly of a kind: True is no int."""
+    if type(value) is not kind:
+        raise TypeError(kind.__name__)
+    return value
+
+
+def numbers(value: Any) -> Floats:
+    """Return a list of JSON numbers as an array."""
+    if not all(type(each) in (int, float) for each in typed(value, list)):
+        raise TypeError("numbers")
+    return np.asarray(value, dtype=np.float64)
+
+
+def rounded(values: Floats) -> list[Any]:
+    """Return an array as it is recorded."""
+    found: list[Any] = np.round(values, PLACES).tolist()
+    return found
