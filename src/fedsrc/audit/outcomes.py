@@ -86,13 +86,13 @@ def native_rows(block: Block, names: tuple[str, ...], *, first: int) -> pl.DataF
 
 
 def _method(method: Method, block: Block, policy: str) -> pl.DataFrame:
-    screen, evidence, aim = block.screen(method), block.seen(method), block.aim
+    screen, evidence = block.screen(method), block.seen(method)
     fires = np.asarray(screen.certified.any(axis=-1))
     if method.stops == "at the last look" or policy == "final":
         fires[:, :-1] = False
     fired = np.asarray(fires.any(axis=-1))
     look = np.where(fired, fires.argmax(axis=-1), fires.shape[-1] - 1)
-    found = tuples(method, evidence, aim, fired, look)
+    found = tuples(method, block, fired, look)
     missed = screen.missed[:, -1] if method.stops == "at the last look" else screen.missed.any(axis=-1)
     bounds = {name: value for name, value in vars(found).items() if name != "threshold"}
     made = pl.DataFrame({
@@ -132,14 +132,19 @@ def _schedule(block: Block, evidence: Evidence, look: Ints) -> dict[str, NDArray
     return found | ({"touched": events.touched[trial, look]} if cell.items else {})
 
 
-def tuples(method: Method, evidence: Evidence, aim: Aim, fired: Bools, look: Ints) -> Tuples:
+def tuples(method: Method, block: Block, fired: Bools, look: Ints) -> Tuples:
     """Bounds at each trial's own look; where it fired, with what earlier looks showed."""
+    evidence, aim = block.seen(method), block.aim
+    solved = block.screen(method).verdict if method.causal else None
     whole = [np.full(look.size, np.nan) for _ in range(5)]
     threshold = np.full(look.size, -1, dtype=np.int64)
     for end, stopped in sorted({(int(t), bool(f)) for t, f in zip(look, fired, strict=True)}):
         here = np.flatnonzero((look == end) & (fired == stopped))
-        since = 0 if stopped and method.stops == "at any look" else end
-        found = method.conclude(evidence.at((here, slice(since, end + 1))), aim)
+        carried = stopped and method.stops == "at any look"
+        if carried and solved is not None:
+            found = Verdict(*(value[here, end] for value in vars(solved).values()))
+        else:
+            found = method.conclude(evidence.at((here, slice(0 if carried else end, end + 1))), aim)
         j = _chosen(found) if stopped else _nearest(found)
         threshold[here] = j
         bounds = (found.contrast_upper, found.risk_upper, found.acceptance_lower)

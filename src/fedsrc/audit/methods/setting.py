@@ -235,10 +235,14 @@ class Facts:
 
 @dataclass(frozen=True)
 class Screen:
-    """Against the facts: what is certified (..., T, m), and whether some bound at a look misses its fact (..., T)."""
+    """Against the facts: what is certified (..., T, m), and whether some bound at a look misses its fact (..., T).
+
+    `verdict` is the verdict it was read from, or None where nothing was solved for bounds.
+    """
 
     certified: Bools
     missed: Bools
+    verdict: Verdict | None = None
 
 
 def screened(found: Verdict, aim: Aim, facts: Facts, *, floor: bool = True) -> Screen:
@@ -247,7 +251,7 @@ def screened(found: Verdict, aim: Aim, facts: Facts, *, floor: bool = True) -> S
     false = found.certified & ((aim.target_risk < R - TOLERANCE) | (floor & (a < aim.min_acceptance - TOLERANCE)))
     wrong = (found.contrast_upper < facts.contrast(aim.target_risk) - TOLERANCE) | (found.risk_upper < R - TOLERANCE)
     missed = false | wrong | (found.acceptance_lower > a + TOLERANCE)
-    return Screen(found.certified, np.asarray(missed.any(axis=-1)))
+    return Screen(found.certified, np.asarray(missed.any(axis=-1)), found)
 
 
 Rule = Callable[[Evidence, Aim], Verdict]
@@ -265,6 +269,7 @@ class Method:
     misled      fed with noised sums without being made for them: a control
     quick       the same answers as the rule's bounds give, without solving for the bounds
     last        the rule's verdict at the last look, without solving for all earlier ones
+    causal      a look's verdict depends on no later look, so that one pass over all looks serves whenever it stops
     """
 
     name: str
@@ -280,6 +285,7 @@ class Method:
     misled: bool = False
     quick: Quick | None = None
     last: Rule | None = None
+    causal: bool = False
 
     @property
     def reads(self) -> Literal["released sums", "exact sums"]:
