@@ -21,7 +21,8 @@ import polars as pl
 from fedsrc.audit.cell import Cell, build
 from fedsrc.audit.engine import read_trials
 from fedsrc.audit.evidence import spent
-from fedsrc.audit.methods import METHODS, NATIVE, Method
+from fedsrc.audit.methods import METHODS, NATIVE
+from fedsrc.audit.methods.setting import Method
 from fedsrc.audit.study import Binormal, Boundary, Printed, Setting, Study
 from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError

@@ -85,12 +85,12 @@ METHODS = (
     *(
         Method(
             name, rule(partial(halves, kind)), "paper", ASSUMED,
-            private=True, anytime=True, stops="at any look", causal=True,
+            private=True, anytime=True, stops="at any look",
         )
         for name, kind in PAPER.items()
     ),
     Method(
         "betting-ladder", rule(ladder), "own", ASSUMED,
-        private=True, anytime=True, stops="at any look", causal=True, source="docs/theory.md, (iv) Ladder",
+        private=True, anytime=True, stops="at any look", source="docs/theory.md, (iv) Ladder",
     ),
 )  # fmt: skip
