@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from fedsrc.audit.engine import read_trials
+from fedsrc.audit.folder import read_trials
 from fedsrc.audit.study import Study
 from fedsrc.audit.summary import Tables, cells, native_summary, summary, text
 from fedsrc.common.canonical import digest_bytes

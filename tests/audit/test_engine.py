@@ -25,10 +25,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from fedsrc.audit import engine
+from fedsrc.audit import engine, folder
 from fedsrc.audit.cell import Cell, build
 from fedsrc.audit.events import happen
 from fedsrc.audit.evidence import aim_of, facts_of, released
+from fedsrc.audit.folder import Task, held, read_trials, source_digest
 from fedsrc.audit.looks import looks
 from fedsrc.audit.methods import METHODS
 from fedsrc.audit.methods.setting import Aim, Evidence, Facts, Verdict, gather, misses, verdict
@@ -216,22 +217,22 @@ def test_records_do_not_depend_on_how_many_run_at_once(ran: Path, tmp_path: Path
     engine.run_study(ran / "study.toml", tmp_path / "alone", jobs=1)
     with engine.on("given"):
         engine.run_study(ran / "study.toml", tmp_path / "threads", jobs=2, backend="given")
-    frames = [engine.read_trials(folder)[1] for folder in (ran / "out", tmp_path / "alone", tmp_path / "threads")]
+    frames = [read_trials(folder)[1] for folder in (ran / "out", tmp_path / "alone", tmp_path / "threads")]
     assert frames[0].equals(frames[1])
     assert frames[0].equals(frames[2])
 
 
 def test_a_stopped_study_goes_on(ran: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = engine.read_trials(ran / "out")[1]
+    whole = read_trials(ran / "out")[1]
     engine.run_study(ran / "study.toml", tmp_path, jobs=1)
     lost = sorted((tmp_path / "blocks").iterdir())[1]
     lost.unlink()
     with pytest.raises(FedsrcError, match="1 blocks are missing"):
-        engine.read_trials(tmp_path)
+        read_trials(tmp_path)
     again: list[str] = []
     real = engine.run_task
 
-    def noted(text: str, folder: str, task: engine.Task, stamp: str) -> engine.Done:
+    def noted(text: str, folder: str, task: Task, stamp: str) -> engine.Done:
         again.append(task.file)
         return real(text, folder, task, stamp)
 
@@ -240,19 +241,30 @@ def test_a_stopped_study_goes_on(ran: Path, tmp_path: Path, monkeypatch: pytest.
     engine.run_study(ran / "study.toml", tmp_path, jobs=1, backend="given", progress=seen.append)
     assert again == [lost.name]
     assert [(each.done, each.of) for each in seen] == [(3, 3)]
-    assert engine.read_trials(tmp_path)[1].equals(whole)
+    assert read_trials(tmp_path)[1].equals(whole)
     cost = json.loads((tmp_path / "manifest.json").read_text())["cost"]
     assert cost["blocks"] == 4
 
 
 def test_other_code_is_another_study(ran: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "source_digest", lambda: "other")
+    monkeypatch.setattr(folder, "source_digest", lambda: "other")
     with pytest.raises(FedsrcError, match="another version of fedsrc"):
         engine.run_study(ran / "study.toml", ran / "out", jobs=1)
 
 
+def test_the_code_is_every_module_and_every_embedded_table(tmp_path: Path) -> None:
+    for file in ("a.py", "room/b.py", "data/t.parquet", "room/b.pyc"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text("before")
+    seen = set[str]()
+    for file in ("a.py", "room/b.py", "data/t.parquet", "room/b.pyc"):
+        (tmp_path / file).write_text("after")
+        seen.add(source_digest.__wrapped__(tmp_path))
+    assert len(seen) == 3
+
+
 def test_one_run_at_a_time(ran: Path) -> None:
-    with engine.held(ran / "out"), pytest.raises(FedsrcError, match="another run"):
+    with held(ran / "out"), pytest.raises(FedsrcError, match="another run"):
         engine.run_study(ran / "study.toml", ran / "out", jobs=1)
 
 
@@ -261,7 +273,7 @@ def test_another_study_in_the_folder_is_refused(ran: Path, tmp_path: Path) -> No
     with pytest.raises(FedsrcError, match="another study"):
         engine.run_study(other, ran / "out", jobs=1)
     with pytest.raises(FedsrcError, match="holds no study"):
-        engine.read_trials(tmp_path / "nothing")
+        read_trials(tmp_path / "nothing")
 
 
 def test_other_tables_are_another_study(tmp_path: Path) -> None:
@@ -282,11 +294,11 @@ def test_other_tables_are_another_study(tmp_path: Path) -> None:
     with pytest.raises(FedsrcError, match="other tables"):
         engine.run_study(path, tmp_path / "out", jobs=1)
     engine.run_study(path, tmp_path / "new", jobs=1, backend="given")  # the table is read again, in this process too
-    assert engine.read_trials(tmp_path / "new")[1]["risk"].drop_nans().max() == 0
+    assert read_trials(tmp_path / "new")[1]["risk"].drop_nans().max() == 0
 
 
 def test_policies_share_events_and_differ_in_when_they_decide(ran: Path) -> None:
-    study, frame = engine.read_trials(ran / "out")
+    study, frame = read_trials(ran / "out")
     index = {(each.epsilon, each.policy): i for i, each in enumerate(study.settings)}
     here = frame.filter(pl.col("method") == "betting")
     final, first = (here.filter(pl.col("setting") == index[math.inf, policy]) for policy in ("final", "first"))
@@ -304,7 +316,7 @@ def test_policies_share_events_and_differ_in_when_they_decide(ran: Path) -> None
 def test_the_table_recomputes_from_the_records(ran: Path) -> None:
     study, tables = summarise(ran / "out", ran)
     table = tables.methods
-    _, frame = engine.read_trials(ran / "out")
+    _, frame = read_trials(ran / "out")
     assert table.height == len(study.settings) * len(study.methods)
     for each in table.iter_rows(named=True):
         part = frame.filter((pl.col("setting") == each["setting"]) & (pl.col("method") == each["method"]))
@@ -358,7 +370,7 @@ def test_differences_are_paired() -> None:
 
 def test_every_look_can_be_recomputed(ran: Path) -> None:
     """The kept looks are those of the records: the first certificate of `fed-src-c`, threshold and look."""
-    study, frame = engine.read_trials(ran / "out")
+    study, frame = read_trials(ran / "out")
     kept = looks(study, ran, trials=2)
     for index, setting in enumerate(study.settings):
         for trial in range(2):

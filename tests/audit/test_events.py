@@ -31,9 +31,10 @@ import pytest
 
 from fedsrc.audit import events, evidence
 from fedsrc.audit.cell import Cell, build
-from fedsrc.audit.engine import read_trials, run_study, run_task, tasks
+from fedsrc.audit.engine import run_study, run_task
 from fedsrc.audit.events import Events, happen
 from fedsrc.audit.evidence import aim_of, exact, facts_of, payload_bytes, released, spent
+from fedsrc.audit.folder import read_trials, tasks
 from fedsrc.audit.looks import looks
 from fedsrc.audit.methods import METHODS
 from fedsrc.audit.methods.setting import Evidence

@@ -19,8 +19,8 @@ import numpy as np
 import polars as pl
 
 from fedsrc.audit.cell import Cell, build
-from fedsrc.audit.engine import read_trials
 from fedsrc.audit.evidence import spent
+from fedsrc.audit.folder import read_trials
 from fedsrc.audit.methods import METHODS, NATIVE
 from fedsrc.audit.methods.setting import Method
 from fedsrc.audit.study import Binormal, Boundary, Printed, Setting, Study
