@@ -25,7 +25,8 @@ from joblib.externals.loky import get_reusable_executor
 from scipy.stats import fisher_exact
 
 from fedsrc.audit.cell import build
-from fedsrc.audit.engine import read_trials, run_study
+from fedsrc.audit.engine import run_study
+from fedsrc.audit.folder import read_trials
 from fedsrc.audit.study import Study, Table
 from fedsrc.audit.summary import summarise
 from research.pages import markdown, publish, words

@@ -18,7 +18,7 @@ import polars as pl
 
 from fedsrc.audit.cell import Cell
 from fedsrc.audit.evidence import aim_of
-from fedsrc.audit.methods import Aim
+from fedsrc.audit.methods.setting import Aim
 from fedsrc.errors import FedsrcError
 from fedsrc.maths import betting, contrast, variance_adaptive
 from fedsrc.maths.arrays import Floats, Ints

@@ -6,8 +6,8 @@ from typing import Any
 
 import polars as pl
 
+from fedsrc.audit.page import markdown
 from fedsrc.audit.study import Study
-from fedsrc.audit.summary import markdown
 from research.studies.catalogue import Paper
 
 OURS = "betting-ladder"

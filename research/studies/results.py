@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from fedsrc.audit.engine import read_trials
+from fedsrc.audit.folder import read_trials
+from fedsrc.audit.page import cost_line, page
 from fedsrc.audit.study import Study
-from fedsrc.audit.summary import Tables, cells, native_summary, summary, text
+from fedsrc.audit.summary import Tables, cells, native_summary, summary
 from fedsrc.common.canonical import digest_bytes
 from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
@@ -81,8 +82,8 @@ class Result:
         found = self.tables()
         table = f"[{self.name}.csv]({link}/{self.name}.csv)"
         made = f"Made by `python -m research {self.name}`; the table with everything is {table}."
-        page = text(self.study, found, "\n\n".join([made, self._cost()]))
-        head, rest = page.split("\n\n", 1)
+        cost = cost_line(self.manifest["cost"])
+        head, rest = page(self.study, found, "\n\n".join([made, cost])).split("\n\n", 1)
         figure = FIGURES.get(self.name)
         extra = [beside(self.study, found.methods, paper) for paper in printed(self.name)]
         if self.name.startswith("scores-"):
@@ -91,10 +92,6 @@ class Result:
             extra.append(one_tuple(found.methods, self.records.filter(pl.col("trial") == 0)))
         extra += [] if figure is None else [f"![{self.study.name}]({figure})"]
         return "\n\n".join([head, *extra, rest])
-
-    def _cost(self) -> str:
-        cost = self.manifest["cost"]
-        return f"{cost['wall_seconds']:.0f} s, at most {cost['peak_bytes'] / 2**20:,.0f} MiB a process."
 
 
 def distil(name: str, folder: Path, tables: Path) -> Result:

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from fedsrc.audit.summary import markdown
+from fedsrc.audit.page import markdown
 from fedsrc.maths.binomial import clopper_pearson
 from research.studies.results import Result
 

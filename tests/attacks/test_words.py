@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from fedsrc.audit.page import notes_on
 from fedsrc.audit.study import Study
-from fedsrc.audit.summary import notes_on
 from fedsrc.common.words import ADJACENCY
 from fedsrc.maths import limits
 from fedsrc.maths.basis import Basis, sensitivity_squared

@@ -19,23 +19,13 @@ import pytest
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.stats import binom, norm
 
-from fedsrc.audit.methods import (
-    METHODS,
-    Aim,
-    Evidence,
-    Unreleased,
-    controls,
-    csa,
-    gather,
-    ltt,
-    private_e_values,
-    selected,
-)
+from fedsrc.audit.methods import METHODS, controls, csa, ltt, private_e_values
 from fedsrc.audit.methods.controls import Change
+from fedsrc.audit.methods.setting import Aim, Evidence, Unreleased, gather
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import ladder, log_wealth
-from tests.audit.test_methods import simulated
+from tests.audit.test_methods import fired, simulated
 from tests.support.formulas import log_half_normal_mixture
 
 ALPHA = 0.05
@@ -262,8 +252,7 @@ def null_stream(sigma: float) -> Evidence:
 
 
 def violations(name: str, seen: Evidence) -> int:
-    method = METHODS[name]
-    return int(selected(method.judge(seen, Aim(TARGET)), seen, stops=method.stops).fired.sum())
+    return int(fired(METHODS[name], seen, Aim(TARGET)).sum())
 
 
 PRIVATE = [name for name, method in METHODS.items() if method.private and method.proved]

@@ -30,7 +30,8 @@ from scipy.stats import fisher_exact, ks_2samp
 from fedsrc.audit.cell import Cell, build
 from fedsrc.audit.events import Events, happen
 from fedsrc.audit.evidence import transfer
-from fedsrc.audit.methods import METHODS, Evidence, gather
+from fedsrc.audit.methods import METHODS
+from fedsrc.audit.methods.setting import Evidence, gather
 from fedsrc.audit.outcomes import Block, rows
 from fedsrc.audit.study import Binormal, Setting
 from fedsrc.errors import FedsrcError

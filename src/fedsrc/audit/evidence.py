@@ -13,7 +13,7 @@ import numpy as np
 
 from fedsrc.audit.cell import Cell
 from fedsrc.audit.events import Bools, Events
-from fedsrc.audit.methods import Aim, Evidence, Facts, Sites, Unreleased, gather
+from fedsrc.audit.methods.setting import Aim, Evidence, Facts, Sites, Unreleased, gather
 from fedsrc.maths import privacy
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.protocol.mechanism import SCALE_STEP, Mechanism

@@ -16,7 +16,8 @@ import polars as pl
 from fedsrc.audit.cell import Cell, build
 from fedsrc.audit.events import Events, happen
 from fedsrc.audit.evidence import aim_of, exact, facts_of, released, spent
-from fedsrc.audit.methods import METHODS, Aim, Evidence, Verdict
+from fedsrc.audit.methods import METHODS
+from fedsrc.audit.methods.setting import Aim, Evidence, Verdict
 from fedsrc.audit.study import Study
 
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from fedsrc.audit.cell import Cell
 from fedsrc.audit.events import Bools, Events
 from fedsrc.audit.evidence import aim_of, exact, facts_of, payload_bytes, released
-from fedsrc.audit.methods import METHODS, NATIVE, Aim, Evidence, Method, Screen, Verdict, local_only
+from fedsrc.audit.methods import METHODS, NATIVE, local_only
 from fedsrc.audit.methods.controls import ignore_noise
-from fedsrc.audit.methods.setting import TOLERANCE
+from fedsrc.audit.methods.setting import TOLERANCE, Aim, Evidence, Method, Verdict, misses
 from fedsrc.maths.arrays import Floats, Ints
 
 
@@ -44,17 +44,17 @@ class Block:
             "released sums": released(cell, events, seed=seed),
         }
         self.aim, self.facts = aim_of(cell.registration), facts_of(cell, events)
-        self._screens: dict[str, Screen] = {}
+        self._verdicts: dict[str, Verdict] = {}
 
     def seen(self, method: Method) -> Evidence:
-        """What that method reads."""
+        """Return what that method reads."""
         return self.evidence[method.reads]
 
-    def screen(self, method: Method) -> Screen:
-        """Its verdicts against the facts, found once."""
-        if method.name not in self._screens:
-            self._screens[method.name] = method.screen(self.seen(method), self.aim, self.facts)
-        return self._screens[method.name]
+    def judged(self, method: Method) -> Verdict:
+        """Return its verdict at every look, computed once."""
+        if method.name not in self._verdicts:
+            self._verdicts[method.name] = method.judge(self.seen(method), self.aim)
+        return self._verdicts[method.name]
 
 
 def rows(block: Block, policy: str, methods: tuple[str, ...], *, first: int) -> pl.DataFrame:
@@ -86,18 +86,19 @@ def native_rows(block: Block, names: tuple[str, ...], *, first: int) -> pl.DataF
 
 
 def _method(method: Method, block: Block, policy: str) -> pl.DataFrame:
-    screen, evidence, aim = block.screen(method), block.seen(method), block.aim
-    fires = np.asarray(screen.certified.any(axis=-1))
+    verdict = block.judged(method)
+    fires = np.asarray(verdict.certified.any(axis=-1))
     if method.stops == "at the last look" or policy == "final":
         fires[:, :-1] = False
     fired = np.asarray(fires.any(axis=-1))
     look = np.where(fired, fires.argmax(axis=-1), fires.shape[-1] - 1)
-    found = tuples(method, evidence, aim, fired, look)
-    missed = screen.missed[:, -1] if method.stops == "at the last look" else screen.missed.any(axis=-1)
+    found = tuples(method, block, fired, look)
+    counted = slice(-1 if method.stops == "at the last look" else 0, None)
+    missed = misses(verdict, block.aim, block.facts, floor=method.floor)[:, counted].any(axis=-1)
     bounds = {name: value for name, value in vars(found).items() if name != "threshold"}
     made = pl.DataFrame({
         "fired": fired, "missed": missed, **_facts(method, block, fired, look, found.threshold), **bounds,
-        **_schedule(block, evidence, look), **_heldout(block.cell, found.threshold), **_local(method, block),
+        **_schedule(block, block.seen(method), look), **_heldout(block.cell, found.threshold), **_local(method, block),
     })  # fmt: skip
     return made.with_columns(pl.col("slots").arr.to_list())  # settings may differ in their number of sites
 
@@ -132,15 +133,19 @@ def _schedule(block: Block, evidence: Evidence, look: Ints) -> dict[str, NDArray
     return found | ({"touched": events.touched[trial, look]} if cell.items else {})
 
 
-def tuples(method: Method, evidence: Evidence, aim: Aim, fired: Bools, look: Ints) -> Tuples:
+def tuples(method: Method, block: Block, fired: Bools, look: Ints) -> Tuples:
     """Bounds at each trial's own look; where it fired, with what earlier looks showed."""
+    evidence, aim = block.seen(method), block.aim
     whole = [np.full(look.size, np.nan) for _ in range(5)]
     threshold = np.full(look.size, -1, dtype=np.int64)
     for end, stopped in sorted({(int(t), bool(f)) for t, f in zip(look, fired, strict=True)}):
         here = np.flatnonzero((look == end) & (fired == stopped))
-        since = 0 if stopped and method.stops == "at any look" else end
-        found = method.conclude(evidence.at((here, slice(since, end + 1))), aim)
-        j = _chosen(found) if stopped else _nearest(found)
+        carried = stopped and method.stops == "at any look"
+        if carried and method.causal:
+            found = block.judged(method).at((here, end))
+        else:
+            found = method.conclude(evidence.at((here, slice(0 if carried else end, end + 1))), aim)
+        j = chosen(found) if stopped else _nearest(found)
         threshold[here] = j
         bounds = (found.contrast_upper, found.risk_upper, found.acceptance_lower)
         widths = _widths(method, evidence.at((here, slice(end, end + 1))), aim, j)
@@ -149,8 +154,9 @@ def tuples(method: Method, evidence: Evidence, aim: Aim, fired: Bools, look: Int
     return Tuples(threshold, *whole)
 
 
-def _chosen(found: Verdict) -> Ints:
-    """The certified threshold with the largest acceptance bound, as `comparators.selected` has it."""
+def chosen(found: Verdict) -> Ints:
+    """Return the certified threshold with the largest acceptance bound; without such bounds the lowest, which accepts
+    most."""
     certified, a = found.certified, found.acceptance_lower
     order = np.where(np.isnan(a), -np.arange(a.shape[-1], dtype=np.float64), a)
     return np.asarray(np.where(certified, order, -np.inf).argmax(axis=-1))

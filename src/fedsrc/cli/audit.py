@@ -41,7 +41,8 @@ def audit_command(
     """
     from fedsrc.audit import engine
     from fedsrc.audit.looks import looks as all_looks
-    from fedsrc.audit.summary import summarise, write_summary
+    from fedsrc.audit.page import write_summary
+    from fedsrc.audit.summary import summarise
 
     folder, tables = folder or Path(f"{study.stem}-audit"), tables or study.parent
     with _client(backend, scheduler), _bar() as progress:

@@ -154,19 +154,6 @@ def wealth_reaches(
     return _reaches(_data(U, S, V, N, eta), _weights(rungs), rungs.p, line)
 
 
-def acceptance_reaches(
-    A: Floats, V_A: Floats, N: ArrayLike, *, a: ArrayLike, bets: Centres, line: ArrayLike
-) -> NDArray[np.bool_]:
-    """Whether the mixture whose root is the acceptance bound reaches its line at a: the bound is then at least a.
-
-    Theory: (iv), Acceptance.
-    """
-    x, y = np.log1p(bets.theta * (1.0 - bets.c)), np.log1p(-bets.theta * bets.c)
-    data = np.stack(np.broadcast_arrays(A, V_A, N, np.multiply(N, a)), axis=-1)
-    weights = np.stack([x - y, -((x - y) ** 2) / 2.0, y + bets.theta * bets.c, -bets.theta])
-    return _reaches(data, weights[..., None], bets.p, line)[..., 0]
-
-
 def _data(U: Floats, S: Floats, V: Covariance, N: ArrayLike, eta: ArrayLike) -> Floats:
     return np.stack(np.broadcast_arrays(U, S, V.uu, V.us, V.ss, np.multiply(N, eta)), axis=-1)
 

@@ -2,10 +2,9 @@
 
     evidence = gather(accepted, unsupported, records, noise=..., unit=..., eta=..., sites=...)
     verdict = METHODS["fed-src-c"].judge(evidence, Aim(target_risk=0.2))
-    selected(verdict, evidence, stops=METHODS["fed-src-c"].stops)
 
 A method carries its assumptions as data. Formulas keep the symbols of their sources; evidence, aim and verdict speak
-words. `NATIVE` holds methods whose guarantee is of another kind, reported in its own terms.
+words (`setting`). `NATIVE` holds methods whose guarantee is of another kind, reported in its own terms.
 """
 
 from __future__ import annotations
@@ -32,20 +31,8 @@ from fedsrc.audit.methods import (
     shipped,
     yu_liu,
 )
-from fedsrc.audit.methods.native import Native, NativeReport
-from fedsrc.audit.methods.setting import (
-    Aim,
-    Evidence,
-    Facts,
-    Method,
-    Screen,
-    Selection,
-    Sites,
-    Unreleased,
-    Verdict,
-    gather,
-    selected,
-)
+from fedsrc.audit.methods.native import Native
+from fedsrc.audit.methods.setting import Method
 
 _ALL = (
     ltt.METHODS, federated.METHODS, local_only.METHODS, c_rag.METHODS, yu_liu.METHODS, anytime_crc.METHODS, csa.METHODS,
@@ -56,21 +43,3 @@ METHODS: dict[str, Method] = {method.name: method for method in chain(*_ALL)}
 NATIVE: dict[str, Native] = {
     method.name: method for method in (*conformal_abstention.NATIVE, *fcp.NATIVE, *fedcp_qq.NATIVE)
 }
-
-__all__ = [
-    "METHODS",
-    "NATIVE",
-    "Aim",
-    "Evidence",
-    "Facts",
-    "Method",
-    "Native",
-    "NativeReport",
-    "Screen",
-    "Selection",
-    "Sites",
-    "Unreleased",
-    "Verdict",
-    "gather",
-    "selected",
-]

@@ -6,27 +6,14 @@ Native assumptions: predictable recruitment and a declared shift; any loss in [0
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedsrc.audit.methods.setting import (
-    TOLERANCE,
-    Aim,
-    Bools,
-    Evidence,
-    Facts,
-    Method,
-    Quick,
-    Rule,
-    Screen,
-    Verdict,
-    column,
-    from_contrast,
-)
+from fedsrc.audit.methods.setting import Aim, Evidence, Method, Rule, Verdict, column, from_contrast
 from fedsrc.maths import betting
 from fedsrc.maths.arrays import Floats
+from fedsrc.server.bounds import nested
 
 CACHED = 600  # looks times thresholds whose bets fit the processor's cache
 TILTS = np.geomspace(0.05, 8.0, 48)
@@ -53,9 +40,6 @@ def tilted_bets(r: float) -> Floats:
     return tilted(TILTS, r)
 
 
-# ---------------------------------------------------------------- bounds
-
-
 def contrast_upper(evidence: Evidence, aim: Aim, theta: Floats) -> Floats:
     """dbar per look and threshold, at most zero exactly when the wealth at the target has reached its line."""
     m = evidence.thresholds
@@ -73,59 +57,14 @@ def acceptance_lower(evidence: Evidence, aim: Aim) -> Floats:
         evidence.accepted, evidence.V_A, column(evidence.records), eta=column(evidence.eta),
         bets=betting.centres(aim.min_acceptance), alpha_a=aim.acceptance_budget, w=np.full(m, 1.0 / m),
     )  # fmt: skip
-    return np.asarray(downwards(np.maximum, a), dtype=np.float64)
+    return nested(a)
 
 
-def by_trial(bound: Callable[[Evidence], Floats], evidence: Evidence) -> Floats:
-    """The bound, a few trials at a time: the work then stays in the processor's cache."""
-    shape = evidence.accepted.shape
-    if len(shape) != 3:
-        return np.stack([bound(evidence.at(trial)) for trial in np.ndindex(shape[:-2])]).reshape(shape)
-    size = max(1, CACHED // (shape[1] * shape[2]))
-    return np.concatenate([bound(evidence.at(slice(i, i + size))) for i in range(0, shape[0], size)])
-
-
-def downwards(join: np.ufunc, x: Any) -> Any:
-    """Each threshold's value joined with those of the thresholds above it."""
-    return join.accumulate(x[..., ::-1], axis=-1)[..., ::-1]
-
-
-def kept(shown: Bools, evidence: Evidence) -> Bools:
-    """With declared weights, what an earlier look showed stays shown."""
-    return np.logical_or.accumulate(shown, axis=-2) if evidence.declared else shown
-
-
-# ---------------------------------------------------------------- without solving for the bounds
-
-
-def line(evidence: Evidence, budget: float) -> float:
-    """log 1/(budget w_j), the weights being equal."""
-    return float(np.log(evidence.thresholds / budget))
-
-
-def excludes(evidence: Evidence, aim: Aim, theta: Floats, d: ArrayLike) -> Bools:
-    """Whether the contrast bound of a look alone is at most d."""
-    rungs = betting.Ladder(np.array([aim.target_risk]), theta[None], np.full(theta.size, 1.0 / theta.size))
-    return betting.wealth_reaches(
-        evidence.unsupported, evidence.supported, evidence.noise, column(evidence.records),
-        eta=column(evidence.eta) - np.asarray(d), rungs=rungs, line=line(evidence, aim.risk_budget),
-    )[..., 0]  # fmt: skip
-
-
-def accepts(evidence: Evidence, aim: Aim, a: ArrayLike) -> Bools:
-    """Whether the acceptance bound of a look alone is at least a."""
-    return betting.acceptance_reaches(
-        evidence.accepted, evidence.V_A, column(evidence.records), a=column(evidence.eta) + np.asarray(a),
-        bets=betting.centres(aim.min_acceptance), line=line(evidence, aim.acceptance_budget),
-    )  # fmt: skip
-
-
-def enough(evidence: Evidence, aim: Aim) -> Bools:
-    """Whether acceptance is shown to reach its floor."""
-    return kept(downwards(np.logical_or, accepts(evidence, aim, aim.min_acceptance)), evidence)
-
-
-# ---------------------------------------------------------------- the methods
+def by_parts(bound: Callable[[Evidence], Floats], evidence: Evidence) -> Floats:
+    """Compute a bound a few trials at a time, so that the work stays in the processor's cache."""
+    trials = len(evidence.accepted)
+    size = max(1, CACHED * trials // evidence.accepted.size)
+    return np.concatenate([bound(evidence.at(slice(i, i + size))) for i in range(0, trials, size)])
 
 
 def rule(bets: Callable[[float], Floats]) -> Rule:
@@ -133,8 +72,8 @@ def rule(bets: Callable[[float], Floats]) -> Rule:
 
     def judge(evidence: Evidence, aim: Aim) -> Verdict:
         theta = bets(aim.target_risk)
-        d = by_trial(lambda each: contrast_upper(each, aim, theta), evidence)
-        a = by_trial(lambda each: acceptance_lower(each, aim), evidence)
+        d = by_parts(lambda each: contrast_upper(each, aim, theta), evidence)
+        a = by_parts(lambda each: acceptance_lower(each, aim), evidence)
         if evidence.declared:
             d, a = np.minimum.accumulate(d, axis=-2), np.maximum.accumulate(a, axis=-2)
         return from_contrast(d, a, aim)
@@ -142,41 +81,10 @@ def rule(bets: Callable[[float], Floats]) -> Rule:
     return judge
 
 
-def last(bets: Callable[[float], Floats]) -> Rule:
-    """The last look of that rule: of earlier looks, only those whose bounds are better are solved."""
-
-    def judge(evidence: Evidence, aim: Aim) -> Verdict:
-        theta, end = bets(aim.target_risk), evidence.at((slice(None), slice(-1, None)))
-        d, a = contrast_upper(end, aim, theta), acceptance_lower(end, aim)
-        if evidence.declared and evidence.accepted.shape[1] > 1:
-            before = evidence.at((slice(None), slice(None, -1)))
-            better = (excludes(before, aim, theta, d) | accepts(before, aim, a)).any(axis=-1)
-            trial, look = np.nonzero(better)
-            rows = before.at((trial, look))
-            np.minimum.at(d[:, 0], trial, contrast_upper(rows, aim, theta))
-            np.maximum.at(a[:, 0], trial, acceptance_lower(rows, aim))
-        return from_contrast(d, a, aim)
-
-    return judge
-
-
-def quick(bets: Callable[[float], Floats]) -> Quick:
-    """Wealth at the target decides, and wealth at the true contrast and acceptance tells whether the bounds miss."""
-
-    def screen(evidence: Evidence, aim: Aim, facts: Facts) -> Screen:
-        theta, d = bets(aim.target_risk), facts.contrast(aim.target_risk)
-        certified = kept(excludes(evidence, aim, theta, 0.0), evidence) & enough(evidence, aim)
-        missed = excludes(evidence, aim, theta, d - TOLERANCE) | accepts(evidence, aim, facts.acceptance + TOLERANCE)
-        return Screen(certified, np.asarray(kept(missed, evidence).any(axis=-1)))
-
-    return screen
-
-
 METHODS = tuple(
     Method(
         name, rule(bets), "own", ("predictable recruitment", "declared shift"),
         private=True, anytime=True, stops="at any look", source="docs/theory.md, (iv)",
-        quick=quick(bets), last=last(bets),
     )
     for name, bets in {"betting": default_bets, "betting-tilted": tilted_bets}.items()
 )  # fmt: skip

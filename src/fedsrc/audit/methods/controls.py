@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedsrc.audit.methods import anytime_crc, betting, csa, fixed_time, ltt, shipped, yu_liu
-from fedsrc.audit.methods.setting import Aim, Evidence, Facts, Method, Screen, Verdict
+from fedsrc.audit.methods.setting import Aim, Evidence, Method, Verdict
 from fedsrc.maths.betting import Covariance
 
 Change = Callable[[Evidence], Evidence]
@@ -63,20 +63,8 @@ def broken(method: Method, name: str, change: Change) -> Method:
     def judge(evidence: Evidence, aim: Aim) -> Verdict:
         return method.rule(change(evidence), aim)
 
-    def screen(evidence: Evidence, aim: Aim, facts: Facts) -> Screen:
-        return method.screen(change(evidence), aim, facts)
-
     return replace(
-        method,
-        name=name,
-        rule=judge,
-        role="control",
-        private=False,
-        anytime=False,
-        proved=False,
-        misled=True,
-        quick=screen,
-        last=None,
+        method, name=name, rule=judge, role="control", private=False, anytime=False, proved=False, misled=True
     )
 
 

@@ -1,7 +1,7 @@
 """A private confidence sequence: one sub-Gaussian process for sampling and noise together, under a normal mixture.
 
 Native assumptions: predictable recruitment, a declared shift, losses in [0, 1]. This is the central analogue of the
-local one of Waudby-Smith, Wu and Ramdas (2023), see `nprr`. A contrast or acceptance lies in an interval of length
+local one of Waudby-Smith, Wu and Ramdas (2023). A contrast or acceptance lies in an interval of length
 one, so records and noise together have intrinsic time v = N/4 + V: one budget, and widths that add in quadrature.
 
 Proof. exp(theta S - theta^2 v/2) is a supermartingale for every theta, S the centred noised sum (Hoeffding's lemma; the

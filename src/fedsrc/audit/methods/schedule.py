@@ -45,6 +45,6 @@ def judge(evidence: Evidence, aim: Aim) -> Verdict:
 METHODS = (
     Method(
         "schedule-stitching", judge, "reconstruction", ("independent participation", "declared shift"),
-        private=True, anytime=True, stops="at any look",
+        private=True, anytime=True, stops="at any look", causal=False,
     ),
 )  # fmt: skip

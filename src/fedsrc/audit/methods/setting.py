@@ -195,6 +195,10 @@ class Verdict:
     contrast_upper: Floats
     acceptance_lower: Floats
 
+    def at(self, index: Any) -> Verdict:
+        """Return the verdict at that index of the leading axes."""
+        return Verdict(*(value[index] for value in vars(self).values()))
+
 
 def verdict(
     certified: Bools,
@@ -233,25 +237,15 @@ class Facts:
         return self.acceptance * (self.risk - target_risk)
 
 
-@dataclass(frozen=True)
-class Screen:
-    """Against the facts: what is certified (..., T, m), and whether some bound at a look misses its fact (..., T)."""
-
-    certified: Bools
-    missed: Bools
-
-
-def screened(found: Verdict, aim: Aim, facts: Facts, *, floor: bool = True) -> Screen:
-    """A certificate whose risk (or acceptance, with a floor) is not so, or a bound that misses its fact, is a miss."""
+def misses(found: Verdict, aim: Aim, facts: Facts, *, floor: bool = True) -> Bools:
+    """Whether a look (..., T) has a false certificate, or a bound on the wrong side of its fact."""
     a, R = facts.acceptance, facts.risk
     false = found.certified & ((aim.target_risk < R - TOLERANCE) | (floor & (a < aim.min_acceptance - TOLERANCE)))
     wrong = (found.contrast_upper < facts.contrast(aim.target_risk) - TOLERANCE) | (found.risk_upper < R - TOLERANCE)
-    missed = false | wrong | (found.acceptance_lower > a + TOLERANCE)
-    return Screen(found.certified, np.asarray(missed.any(axis=-1)))
+    return np.asarray((false | wrong | (found.acceptance_lower > a + TOLERANCE)).any(axis=-1))
 
 
 Rule = Callable[[Evidence, Aim], Verdict]
-Quick = Callable[[Evidence, Aim, Facts], Screen]
 
 
 @dataclass(frozen=True)
@@ -263,8 +257,7 @@ class Method:
     proved      its failure probability is proved under `assumptions`, in the form run here
     stops       when a study lets it stop; a control may stop earlier than its guarantee allows
     misled      fed with noised sums without being made for them: a control
-    quick       the same answers as the rule's bounds give, without solving for the bounds
-    last        the rule's verdict at the last look, without solving for all earlier ones
+    causal      a look's verdict depends on no later look, so that one pass over all looks serves whenever it stops
     """
 
     name: str
@@ -278,8 +271,7 @@ class Method:
     stops: Stops = "at the last look"
     source: str = ""
     misled: bool = False
-    quick: Quick | None = None
-    last: Rule | None = None
+    causal: bool = True
 
     @property
     def reads(self) -> Literal["released sums", "exact sums"]:
@@ -292,57 +284,13 @@ class Method:
         return "no acceptance floor" not in self.assumptions
 
     def judge(self, evidence: Evidence, aim: Aim) -> Verdict:
-        """The verdict; evidence that the method cannot use is refused."""
-        self._check(evidence)
-        return self.rule(evidence, aim)
-
-    def conclude(self, evidence: Evidence, aim: Aim) -> Verdict:
-        """The verdict at the last look of trials (B, T, m): a verdict (B, m)."""
-        self._check(evidence)
-        found = (self.last or self.rule)(evidence, aim)
-        return Verdict(*(value[:, -1] for value in vars(found).values()))
-
-    def screen(self, evidence: Evidence, aim: Aim, facts: Facts) -> Screen:
-        """The verdict against the facts."""
-        self._check(evidence)
-        if self.quick:
-            return self.quick(evidence, aim, facts)
-        return screened(self.rule(evidence, aim), aim, facts, floor=self.floor)
-
-    def _check(self, evidence: Evidence) -> None:
+        """Return the verdict; refuse evidence that the method cannot use."""
         if evidence.noised and self.reads == "exact sums":
             raise FedsrcError(f"{self.name} takes exact counts", hint="naive(method) is the control on noised sums")
         if "binary loss" in self.assumptions and not evidence.binary:
             raise FedsrcError(f"{self.name} takes binary losses")
+        return self.rule(evidence, aim)
 
-
-@dataclass(frozen=True)
-class Selection:
-    """Per trial: whether it fired, its threshold and look (-1: none), its records and its acceptance bound."""
-
-    fired: Bools
-    threshold: NDArray[np.int64]
-    look: NDArray[np.int64]
-    records: Floats
-    acceptance_lower: Floats
-
-
-def selected(found: Verdict, evidence: Evidence, *, stops: Stops = "at any look") -> Selection:
-    """The certified threshold with the largest acceptance bound at the first look that certifies (or at the last look).
-
-    A method without an acceptance bound takes its lowest certified threshold, which accepts most.
-    """
-    certified = found.certified.copy()
-    if stops == "at the last look":
-        certified[..., :-1, :] = False
-    fires = certified.any(axis=-1)
-    look = np.where(fires.any(axis=-1), fires.argmax(axis=-1), -1)
-    here = look[..., None, None]
-    row = np.take_along_axis(certified, here, axis=-2)[..., 0, :]
-    a = np.take_along_axis(found.acceptance_lower, here, axis=-2)[..., 0, :]
-    order = np.where(np.isnan(a), -np.arange(evidence.thresholds, dtype=np.float64), a)
-    best = np.where(row, order, -np.inf).argmax(axis=-1)
-    fired = look >= 0
-    bound = np.take_along_axis(a, best[..., None], axis=-1)[..., 0]
-    records = np.take_along_axis(evidence.records, look[..., None], axis=-1)[..., 0]
-    return Selection(fired, np.where(fired, best, -1), look, records, np.where(fired, bound, np.nan))
+    def conclude(self, evidence: Evidence, aim: Aim) -> Verdict:
+        """Return the verdict (B, m) at the last look of trials (B, T, m)."""
+        return self.judge(evidence, aim).at((slice(None), -1))

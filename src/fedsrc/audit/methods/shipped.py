@@ -75,11 +75,6 @@ def together(looks: list[Look], *, contrast: bool) -> Verdict:
     return verdict(np.concatenate([each.certified for each in looks], axis=-2), **found)
 
 
-def last(judge: Rule) -> Rule:
-    """The last look alone, where a rule carries nothing from earlier ones."""
-    return lambda evidence, aim: judge(evidence.at((slice(None), slice(-1, None))), aim)
-
-
 ASSUMED: tuple[Assumption, ...] = ("predictable recruitment", "declared shift")
 PAPER: dict[str, Kind] = {
     "fed-src-c": "contrast",
@@ -88,8 +83,11 @@ PAPER: dict[str, Kind] = {
 }
 METHODS = (
     *(
-        Method(name, judge, "paper", ASSUMED, private=True, anytime=True, stops="at any look", last=last(judge))
-        for name, judge in ((name, rule(partial(halves, kind))) for name, kind in PAPER.items())
+        Method(
+            name, rule(partial(halves, kind)), "paper", ASSUMED,
+            private=True, anytime=True, stops="at any look",
+        )
+        for name, kind in PAPER.items()
     ),
     Method(
         "betting-ladder", rule(ladder), "own", ASSUMED,
