@@ -94,7 +94,7 @@ def server_key(path: Path | None) -> Path:
     return path or Path(click.get_app_dir("fedsrc")) / "server.key"
 
 
-_TRUST: dict[str, Any] = {"type": DIGITS, "multiple": True, "help": "Public key that must have signed; repeatable."}
+_TRUST: dict[str, Any] = {"type": DIGITS, "multiple": True, "help": "Public key that may have signed; repeatable."}
 TRUST = click.option("--trust", **_TRUST)
 TRUST_NEEDED = click.option("--trust", required=True, **_TRUST)
 SUCCESSION = click.option(
