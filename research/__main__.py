@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from fedsrc.audit import engine
-from fedsrc.cli.options import FORMAT, JOBS, FolderPath
+from fedsrc.cli.options import FORMAT, JOBS
+from fedsrc.cli.progress import progress
 from fedsrc.cli.streams import say
+from fedsrc.cli.types import FolderPath
 from fedsrc.errors import FedsrcError
 from research.studies import reproduce as publisher
 from research.studies.catalogue import LONG, NAMES, study_of
@@ -52,8 +49,10 @@ def reproduce_command(
     if data is not None and not publisher.detector_table(data, tables):
         raise FedsrcError(f"there is no {publisher.DETECTORS}", where=str(data))
     places = Places() if folder is None else Places(folder / "pages", folder / "records")
-    with _bar() as tell:
-        ran = publisher.reproduce(names, places, tables=tables, work=work, jobs=jobs, tell=tell)
+    with progress(counted=True) as step:
+        ran = publisher.reproduce(
+            names, places, tables=tables, work=work, jobs=jobs, tell=lambda name, seen: step(name, seen.done, seen.of)
+        )
     for name, lacking in ran.left_out.items():
         say(f"left out: {name}, which needs {', '.join(lacking)} in {tables}")
     summary = {
@@ -68,25 +67,6 @@ def reproduce_command(
         )
     text = f"Published {len(ran.published)} studies: start at {places.pages / 'README.md'}."
     click.echo(json.dumps(summary) if output == "json" else text)
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[str, engine.Progress], None] | None]:
-    """A progress bar per study on a terminal, nothing in a pipe."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as bar:
-        tasks: dict[str, TaskID] = {}
-
-        def tell(name: str, seen: engine.Progress) -> None:
-            if name not in tasks:
-                tasks[name] = bar.add_task(name, total=seen.of)
-            bar.update(tasks[name], completed=seen.done)
-
-        yield tell
 
 
 if __name__ == "__main__":

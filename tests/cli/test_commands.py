@@ -96,7 +96,7 @@ def test_abstention_is_status_1_and_says_what_it_would_have_taken(fedsrc: Any, t
     assert "Status: ABSTAIN" in done.out
     assert "To certify, at the rates seen: target 0.05 at epsilon 1:" in done.out
     assert ("too few units to tell" in done.out) is ("Development records carry no noise" in done.out)
-    assert fedsrc("verify", "run").code == 1
+    assert fedsrc("verify", "run").code == 0  # a sound abstention verifies
 
 
 def test_few_records_are_not_called_out_of_reach(fedsrc: Any, tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ def test_paper_preset(fedsrc: Any, tmp_path: Path) -> None:
     assert 'method = "contrast"' in text
     assert 'kind = "paired"' in text
     assert 'conversion = "paper"' in text
-    assert fedsrc("verify", "run").code == done.code
+    assert fedsrc("verify", "run").code == 0
 
 
 BAD_TABLES = {

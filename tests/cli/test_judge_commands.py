@@ -25,6 +25,7 @@ from fedsrc.cli.fit import fit_command
 from fedsrc.common.canonical import digest
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
+from fedsrc.scores import opening
 from fedsrc.scores.catalogue import Settings
 from fedsrc.scores.methods.judge import CHOICES, GREEDY, RULES
 from fedsrc.scores.models.model import Sample, Sampling, TokenScores, Wanted
@@ -62,7 +63,7 @@ Call = Callable[..., Result]
 @pytest.fixture
 def judge(monkeypatch: pytest.MonkeyPatch) -> Judge:
     made = Judge()
-    monkeypatch.setattr(cli_score, "open_model", lambda *_, **__: made)
+    monkeypatch.setattr(opening, "open_model", lambda *_, **__: made)
     return made
 
 
@@ -112,7 +113,7 @@ def test_a_judge_is_replayed_without_a_model(call: Call, judge: Judge) -> None:
 def test_a_judge_needs_a_model(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("judge", "judge-verbal"):
         assert "needs a language model" in str(call("--score", name).exception)
-    monkeypatch.setattr(cli_score, "open_model", lambda *_, **__: Words())
+    monkeypatch.setattr(opening, "open_model", lambda *_, **__: Words())
     assert "writes nothing" in str(call("--score", "judge-verbal", "--model", "words").exception)
     with pytest.raises(FedsrcError, match="judge-verbal needs a model that writes"):
         score_answers(answers(), ["judge-verbal"], Settings(), Words())
@@ -139,7 +140,7 @@ def test_franq_writes_its_parts_beside_it(call: Call, judge: Judge) -> None:
     done = fit("--kind", "franq", "--support", "lift", *recording, "-o", "franq", "--format", "json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["kind"] == "franq"
-    assert "--support has no meaning for a combination" in str(
+    assert "`support=` has no meaning for a combination" in str(
         fit("--kind", "combination", "--support", "lift", *recording, "-o", "c").exception
     )
     write_answers(Path("answers.jsonl"), many[40:])

@@ -13,7 +13,7 @@ import json
 import os
 import random
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsrc.data.answers import Answer, Notes, Span, read_answers
-from fedsrc.data.audit import Duplicates, Manifest, audit, audit_lines, length_auc
+from fedsrc.data.audit import audit, length_auc
 from fedsrc.data.choose import Choice, choose, keep
 from fedsrc.data.collection import Collection, open_collection, source_file
 from fedsrc.data.halueval import read_halueval
+from fedsrc.data.manifest import Duplicates, Manifest
 from fedsrc.data.provenance import provenance
 from fedsrc.data.ragtruth import read_noted, read_ragtruth
 from fedsrc.data.split import PARTS, assign, join_sources, one_per_source, torn
@@ -98,8 +99,8 @@ def test_counts_by_hand() -> None:
     assert [(each.group, each.auc) for each in found.length_auc] == [("", 0.75), ("QA", 0.75)]
     assert sentences(found, "note") == "1 answer has no label."
     assert not found.errors
-    assert json.loads(json.dumps(found.plain()))["format"] == 1
-    assert audit_lines(found)[0] == "mine: 4 answers of 3 sources; 3 labelled, 2 of them unsupported (66.7%)."
+    assert json.loads(json.dumps(asdict(found)))["format"] == 1
+    assert found.lines()[0] == "mine: 4 answers of 3 sources; 3 labelled, 2 of them unsupported (66.7%)."
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=8), st.lists(st.integers(0, 5), min_size=1, max_size=8))

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from fedsrc.cli import score as cli_score
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
+from fedsrc.scores import opening
 from fedsrc.scores.models import transformers_sampling
 from fedsrc.scores.models.drawing import pick
 from fedsrc.scores.models.model import Prompted, Sampling, Wanted
@@ -82,7 +83,7 @@ def test_the_whole_command_draws_once(
     model: TransformersModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli_score, "open_model", lambda *_, **__: model)  # loaded once for all tests
+    monkeypatch.setattr(opening, "open_model", lambda *_, **__: model)  # loaded once for all tests
     evidence = "The tower is 330 metres tall."
     said = ("It is 330 metres tall.", "Giants built it of ice.")
     answers = [

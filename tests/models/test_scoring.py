@@ -18,6 +18,7 @@ from fedsrc.cli import score as cli_score
 from fedsrc.data.answers import Answer
 from fedsrc.data.embedded import TASKS, Task, score_table
 from fedsrc.data.halueval import read_halueval
+from fedsrc.scores import opening
 from fedsrc.scores.catalogue import BASIC, Settings
 from fedsrc.scores.models.transformers_model import TransformersModel
 from fedsrc.scores.prompts import controlled
@@ -66,7 +67,7 @@ def test_controls_match_lengths_in_the_models_tokens(model: TransformersModel) -
 
 def test_the_whole_command(model: TransformersModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli_score, "open_model", lambda *_, **__: model)  # loaded once for all tests
+    monkeypatch.setattr(opening, "open_model", lambda *_, **__: model)  # loaded once for all tests
     write_answers(Path("answers.jsonl"), ANSWERS)
     done = CliRunner().invoke(cli_score.score_command, ["answers.jsonl", "--score", "window", "--model", "smollm2"])
     assert done.exit_code == 0, done.output

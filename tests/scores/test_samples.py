@@ -25,6 +25,7 @@ from fedsrc.cli import score as cli_score
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
+from fedsrc.scores import opening
 from fedsrc.scores.catalogue import BASIC, SAMPLED, SCORES, Settings
 from fedsrc.scores.methods.lexical import words
 from fedsrc.scores.models.drawing import chances, cut, pick, request_seed
@@ -106,9 +107,9 @@ Call = Callable[..., Result]
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> Words:
     made = Words()
-    monkeypatch.setattr(cli_score, "open_model", lambda *_, **__: made)
-    monkeypatch.setattr(cli_score, "open_embedding", lambda *_: Counts())
-    monkeypatch.setattr(cli_score, "open_entailment", lambda *_: Subsets())
+    monkeypatch.setattr(opening, "open_model", lambda *_, **__: made)
+    monkeypatch.setattr(opening, "open_embedding", lambda *_: Counts())
+    monkeypatch.setattr(opening, "open_entailment", lambda *_: Subsets())
     return made
 
 

@@ -25,7 +25,7 @@ from fedsrc.common.canonical import file_digest
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.records.table import read_records
-from fedsrc.scores import scoring
+from fedsrc.scores import opening, scoring
 from fedsrc.scores.catalogue import BASIC, Settings
 from fedsrc.scores.methods.controls import is_refusal
 from fedsrc.scores.models.model import Prompted, TokenScores
@@ -82,7 +82,7 @@ Call = Callable[..., Result]
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> Words:
     made = Words()
-    monkeypatch.setattr(cli_score, "open_model", lambda *_, **__: made)
+    monkeypatch.setattr(opening, "open_model", lambda *_, **__: made)
     return made
 
 
@@ -192,7 +192,7 @@ def test_losses(call: Call, model: Words) -> None:
         (["--score", "lexical", "-o", "x.txt"], "unknown kind of table"),
         (["--score", "lexical", "-B", "0"], "clipping B must be above zero"),
         (["--score", "lexical", "--window", "0"], "window at least one"),
-        (["--server", "http://localhost:1/v1"], "--server needs --model"),
+        (["--server", "http://localhost:1/v1"], "`server=` needs `model=`"),
         (["--score", "lexical", "-o", "answers.jsonl"], "unknown kind of table"),
     ],
 )

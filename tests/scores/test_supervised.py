@@ -647,11 +647,11 @@ def test_the_command_fits_from_a_recording(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--kind", "combination", "--layer", 3, "--model", "m"], "--layer has no meaning for a combination"),
-        (["--kind", "probe", "--epochs", 3, "--model", "m"], "--epochs has no meaning for a probe"),
-        (["--kind", "probe", "--cross-validate", "--model", "m"], "--cross-validate has no meaning for a probe"),
-        (["--kind", "detector", "--penalty", 3, "--model", "m"], "--penalty has no meaning for a detector"),
-        (["--kind", "probe", "--recording", "r.jsonl"], "--recording has no meaning for a probe"),
+        (["--kind", "combination", "--layer", 3, "--model", "m"], "`layer=` has no meaning for a combination"),
+        (["--kind", "probe", "--epochs", 3, "--model", "m"], "`epochs=` has no meaning for a probe"),
+        (["--kind", "probe", "--cross-validate", "--model", "m"], "`cross_validate=` has no meaning for a probe"),
+        (["--kind", "detector", "--penalty", 3, "--model", "m"], "`penalty=` has no meaning for a detector"),
+        (["--kind", "probe", "--recording", "r.jsonl"], "`recording=` has no meaning for a probe"),
         (["--kind", "combination"], "a fit needs a language model"),
     ],
 )

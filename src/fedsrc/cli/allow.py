@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from fedsrc.cli.options import Epsilon, FilePath
+from fedsrc.cli.types import EPSILON, FilePath
 from fedsrc.protocol.registration import Registration
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow, describe_registration
@@ -17,7 +17,7 @@ from fedsrc.site.policy import allow, describe_registration
 @click.argument("registration", type=FilePath)
 @click.option("--site", required=True, help="The site's name in the registration.")
 @click.option("--ledger", type=FilePath, required=True, help="The site's ledger, beside its records.")
-@click.option("--max-epsilon", type=Epsilon(), help="Set the most privacy the site will ever spend on a unit.")
+@click.option("--max-epsilon", type=EPSILON, help="Set the most privacy loss the site will ever spend on a unit.")
 @click.option("--show", is_flag=True, help="Only show what is asked.")
 @click.option("--withdraw", is_flag=True, help="Take an earlier permission back.")
 def allow_command(
@@ -25,15 +25,12 @@ def allow_command(
 ) -> None:
     """At a site: read what a registration asks, and allow it."""
     registered = Registration.read(registration)
-    for line in describe_registration(registered, site):
-        click.echo(line)
+    click.echo("\n".join(describe_registration(registered, site)))
     if show:
         return
-    if withdraw:
-        with closing(Ledger(ledger, must_exist=True)) as book:
+    with closing(Ledger(ledger, must_exist=withdraw)) as book:
+        if withdraw:
             book.forbid(site, registered.digest)
-        click.echo(f"No longer allowed at site {site}.")
-        return
-    with closing(Ledger(ledger)) as book:
-        allow(book, site, registered, max_epsilon)
-    click.echo(f"Allowed at site {site}. Its ledger is {ledger}.")
+        else:
+            allow(book, site, registered, max_epsilon)
+    click.echo(f"No longer allowed at site {site}." if withdraw else f"Allowed at site {site}. Its ledger is {ledger}.")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fedsrc.cli.options import FORMAT, JOBS, FilePath, FolderPath
+from fedsrc.cli.options import FORMAT, JOBS
+from fedsrc.cli.progress import progress
 from fedsrc.cli.streams import say
+from fedsrc.cli.types import FilePath, FolderPath
 from fedsrc.errors import FedsrcError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def audit_command(
 ) -> None:  # fmt: skip
     """Run the STUDY (a TOML file) and print its table; per-trial records are kept as Parquet.
 
-    A study that was stopped goes on where it was: finished blocks of trials are not run again.
+    A study that was stopped resumes: finished blocks of trials are not run again.
     """
     from fedsrc.audit import engine
     from fedsrc.audit.looks import looks as all_looks
@@ -45,10 +45,11 @@ def audit_command(
     from fedsrc.audit.summary import summarise
 
     folder, tables = folder or Path(f"{study.stem}-audit"), tables or study.parent
-    with _client(backend, scheduler), _bar() as progress:
+    with _client(backend, scheduler), progress(counted=True) as step:
         done = engine.run_study(
-            study, folder, tables=tables, jobs=jobs, backend=cast("engine.Backend", backend), progress=progress
-        )
+            study, folder, tables=tables, jobs=jobs, backend=cast("engine.Backend", backend),
+            progress=lambda seen: step("blocks of trials", seen.done, seen.of),
+        )  # fmt: skip
     found, made = summarise(folder, tables)
     write_summary(folder, found, made)
     if looks:
@@ -62,14 +63,14 @@ def audit_command(
 
 
 def _json(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """JSON has no infinity, which is written as text, and no NaN, which is nothing."""
+    """Write infinity, which JSON has not, as text, and NaN as null."""
     named = {"inf": "inf", "nan": None}
     return [{key: named.get(str(value), value) for key, value in row.items()} for row in rows]
 
 
 @contextmanager
 def _client(backend: str, scheduler: str | None) -> Iterator[None]:
-    """Dask needs a client: of the given scheduler, or of a cluster on this machine."""
+    """Open the client that Dask needs: of the given scheduler, or of a cluster on this machine."""
     if backend != "dask":
         if scheduler is not None:
             raise FedsrcError("--scheduler belongs to --backend dask")
@@ -81,22 +82,3 @@ def _client(backend: str, scheduler: str | None) -> Iterator[None]:
         raise FedsrcError("dask is not installed", hint="pip install 'dask[distributed]'") from error
     with Client(scheduler) as _:
         yield
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[engine.Progress], None] | None]:
-    """A progress bar on a terminal, nothing in a pipe."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    columns = (
-        TextColumn("blocks of trials"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda seen: bar.update(task, completed=seen.done, total=seen.of)

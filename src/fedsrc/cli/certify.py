@@ -8,26 +8,30 @@ from typing import Any
 import click
 
 from fedsrc.cli.options import (
-    CHOICES,
     FORMAT,
     FRESH,
+    IN_ORDER,
     KEY,
     LEDGER,
+    SIGN_WITH,
     TABLE_OPTIONS,
-    FilePath,
-    FolderPath,
-    PerSiteText,
+    choices,
+    given_choices,
     options,
+    run_folder,
     server_key,
 )
-from fedsrc.cli.output import emit, finish, progress
-from fedsrc.cli.registering import choices_of, draft_registration, given_choices, new_registration
+from fedsrc.cli.output import finish, show
+from fedsrc.cli.progress import progress
+from fedsrc.cli.registering import choices_of, draft_registration, new_registration
 from fedsrc.cli.streams import say
 from fedsrc.cli.table import ledger_of, listed, table_at, table_options, uses
+from fedsrc.cli.types import FilePath
 from fedsrc.common import signing
 from fedsrc.common.words import count, risk_words
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import certify_table
+from fedsrc.planning.register import Choices
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import calibrating
@@ -39,14 +43,14 @@ from fedsrc.server.state import Replay
 @click.command("certify")
 @click.argument("records", type=FilePath)
 @click.option("--registration", type=FilePath, help="What was registered; without it, part of the table is set apart.")
-@click.option("-o", "--output", "folder", type=FolderPath, default="run", show_default=True)
+@run_folder()
 @LEDGER
 @click.option("--use-all", is_flag=True, help="Use every unit before deciding (policy final).")
-@click.option("--in-order", is_flag=True, help="The table is a stream: use units in its order, not shuffled.")
+@IN_ORDER
 @click.option("--check", is_flag=True, help="Read the table, say what would be used, and spend nothing.")
 @FRESH
-@click.option("--sign-with", type=PerSiteText(), help="Private key files of sites whose keys are registered.")
-@options(CHOICES)
+@SIGN_WITH
+@options(choices(Choices))
 @options(TABLE_OPTIONS)
 @FORMAT
 @KEY
@@ -95,19 +99,20 @@ def certify_command(
 
 
 def show_check(source: Table, table: Records, registration: Registration, output: str) -> None:
-    """What a run would use of a table."""
+    """Print what a run would use of a table."""
     units = {name: len(each) for name, each in calibrating(registration, table).items()}
     used, unused = source.columns.used(source.present), source.columns.unused(source.present)
     unit, total = registration.privacy.unit, sum(units.values())
-    if output == "json":
-        account = {"rows": len(table), "unit": unit, "calibrating": units}
-        emit({"status": "CHECKED", "columns": used, "unused": unused, **account})
-        return
     sites = listed([f"{name} {number:,}" for name, number in units.items()])
-    click.echo(f"{source.path}: {count(len(table), 'row')}; {count(total, unit)} could calibrate ({sites}).")
     most = min(total, registration.most_units)
-    click.echo(f"A run would ask for {most:,} of them at most. Whether some were used before was not looked at.")
-    click.echo("Nothing was spent and nothing was written. Run it without --check to certify.")
+    account = {"rows": len(table), "unit": unit, "calibrating": units}
+    show(
+        output,
+        {"status": "CHECKED", "columns": used, "unused": unused, **account},
+        f"{source.path}: {count(len(table), 'row')}; {count(total, unit)} could calibrate ({sites}).",
+        f"A run would ask for {most:,} of them at most. Whether some were used before was not looked at.",
+        "Nothing was spent and nothing was written. Run it without --check to certify.",
+    )
 
 
 def certified(

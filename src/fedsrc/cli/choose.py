@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import click
 import polars as pl
 
-from fedsrc.cli.options import FORMAT, LEDGER, FilePath
+from fedsrc.cli.options import FORMAT, LEDGER, output_file
+from fedsrc.cli.output import show
 from fedsrc.cli.table import ledger_of
+from fedsrc.cli.types import FilePath
 from fedsrc.common.canonical import file_digest
 from fedsrc.errors import FedsrcError
 from fedsrc.records.rows import Rows, tidy
 from fedsrc.records.units import Names
-from fedsrc.scores.catalogue import SCORES
 from fedsrc.scores.choose import CRITERION, choose, write_choice
+from fedsrc.scores.score_file import extra_passes
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.site import note_used
 
@@ -25,7 +25,7 @@ from fedsrc.site.site import note_used
 @click.command("choose", epilog=f"The criterion: {CRITERION}.")
 @click.argument("records", type=FilePath)
 @click.option("--score", "names", multiple=True, required=True, help="A column of the table; repeatable.")
-@click.option("-o", "--output", "target", type=FilePath, required=True, help="The file to write, such as choice.json.")
+@output_file(required=True, help="The file to write, such as choice.json.")
 @LEDGER
 @FORMAT
 def choose_command(records: Path, names: tuple[str, ...], target: Path, ledger: Path | None, output: str) -> None:
@@ -35,16 +35,17 @@ def choose_command(records: Path, names: tuple[str, ...], target: Path, ledger: 
     so that they cannot calibrate what was chosen on them. What is written of them is exact: no privacy covers it.
     """
     sha256, table = file_digest(records), _table(records)
-    choice = choose(table, names, _passes(records, names), records_sha256=sha256)
+    choice = choose(table, names, extra_passes(records, names), records_sha256=sha256)
     with closing(Ledger(ledger or ledger_of(records))) as book:
         note_used(sha256, table.height, _names(table), book)
     write_choice(target, choice)
-    if output == "json":
-        click.echo(json.dumps(choice.model_dump()))
-        return
-    for name, each in sorted(choice.candidates.items(), key=lambda item: -item[1].auc):
-        click.echo(f"{name}: AUC {each.auc:.3f}, {each.passes} extra passes")
-    click.echo(f"Chosen: {choice.chosen}, on {choice.answers:,} answers. Wrote {target}.")
+    ranked = sorted(choice.candidates.items(), key=lambda item: -item[1].auc)
+    show(
+        output,
+        choice.model_dump(),
+        *(f"{name}: AUC {each.auc:.3f}, {each.passes} extra passes" for name, each in ranked),
+        f"Chosen: {choice.chosen}, on {choice.answers:,} answers. Wrote {target}.",
+    )
 
 
 def _table(path: Path) -> pl.DataFrame:
@@ -55,14 +56,7 @@ def _table(path: Path) -> pl.DataFrame:
 
 
 def _names(table: pl.DataFrame) -> Names:
-    """By what the rows of a table will be known again."""
+    """Return what the ledger knows rows by: ids, sources and digests."""
     rows = Rows(table)
     ids = tidy(table["id"]).to_list() if "id" in table.columns else None
     return Names(ids, tidy(table["source"]).unique().to_list(), (rows.digests,), rows.width)
-
-
-def _passes(records: Path, names: tuple[str, ...]) -> dict[str, int]:
-    """Extra passes of each score: as the manifest says, or as the score declares."""
-    manifest = records.with_name(f"{records.name}.manifest.json")
-    said: dict[str, Any] = json.loads(manifest.read_bytes()).get("passes", {}) if manifest.is_file() else {}
-    return {name: int(said.get(name, SCORES[name].passes if name in SCORES else 0)) for name in names}

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
-from typing import NoReturn
 
 import click
 
-from fedsrc.cli.options import FORMAT, KEY, FilePath, FolderPath, server_key
-from fedsrc.cli.output import emit, finish
-from fedsrc.cli.streams import say
+from fedsrc.cli.options import FORMAT, KEY, server_key
+from fedsrc.cli.output import finish, show
+from fedsrc.cli.streams import command, say
+from fedsrc.cli.types import FilePath, FolderPath
 from fedsrc.common import signing
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.airgap import Collected, collect
@@ -26,13 +24,16 @@ from fedsrc.federation.airgap import Collected, collect
 def collect_command(
     folder: Path, releases: tuple[Path, ...], without_missing: bool, output: str, key: Path | None
 ) -> None:
-    """Take in release files; when a round is complete, write the next requests or the certificate."""
+    """Take in release files; when a round is complete, write the next requests or the certificate.
+
+    Exit status 0 certified or still open, 1 abstained, 2 error.
+    """
     done = collect(folder, releases, signing.load(server_key(key)), without_missing=without_missing)
     report_collected(done, folder, output, key)
 
 
-def report_collected(done: Collected, folder: Path, output: str, key: Path | None) -> NoReturn:
-    """What a step of the files mode came to."""
+def report_collected(done: Collected, folder: Path, output: str, key: Path | None) -> None:
+    """Print what a step of the files mode did, and the next step of a run that is open."""
     for path in done.taken_in:
         say(f"{path}: taken in")
     for path, earlier in done.too_late.items():
@@ -41,14 +42,15 @@ def report_collected(done: Collected, folder: Path, output: str, key: Path | Non
         say(line)
     if done.certificate is not None:
         finish(done.certificate, done.replay, folder, output)
-    lines = [f"  {path}  ({whom})" for path, whom in done.asked.items()]
+    waiting = [f"  {path}  ({whom})" for path, whom in done.asked.items()]
     if done.too_late and not done.taken_in:
-        say("\n".join(["Requests that wait for a release:", *lines]))
+        say("\n".join(["Requests that wait for a release:", *waiting]))
         raise FedsrcError("no release was new; nothing was changed", where=str(folder))
-    if output == "json":
-        emit({"status": "OPEN", "waiting": [str(path) for path in done.waiting]})
-    else:
-        click.echo("\n".join(["Status: OPEN. Requests that wait for a release:", *lines]))
-        again = ["fedsrc", "collect", str(folder), "RELEASE...", *(["--key", str(key)] if key else [])]
-        click.echo(f"Next: carry them to their sites, then {shlex.join(again)}")
-    sys.exit(1)
+    again = command("fedsrc", "collect", folder, "RELEASE...", *(["--key", key] if key else []))
+    show(
+        output,
+        {"status": "OPEN", "waiting": [str(path) for path in done.waiting]},
+        "Status: OPEN. Requests that wait for a release:",
+        *waiting,
+        f"Next: carry them to their sites, then {again}",
+    )

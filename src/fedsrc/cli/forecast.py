@@ -8,22 +8,26 @@ from typing import Any
 
 import click
 
-from fedsrc.cli.options import FORMAT, TABLE_OPTIONS, Epsilon, FilePath, Level, Many, options
-from fedsrc.cli.output import emit, progress
+from fedsrc.cli.options import FORMAT, TABLE_OPTIONS, options
+from fedsrc.cli.output import show
+from fedsrc.cli.progress import progress
 from fedsrc.cli.table import read_table
+from fedsrc.cli.types import EPSILON, SHARE, FilePath, many
 from fedsrc.errors import FedsrcError
 from fedsrc.planning.forecast import forecasts, from_declared, from_development
 from fedsrc.protocol.registration import Registration
+
+LEVELS = (float("inf"), 8.0, 4.0, 2.0, 1.0)
 
 
 @click.command("forecast")
 @click.argument("registration", type=FilePath)
 @click.option("--records", type=FilePath, help="Labelled development records.")
-@click.option("--acceptance", type=Level(), help="Instead of records: acceptance at the threshold you hope for.")
+@click.option("--acceptance", type=SHARE, help="Instead of records: acceptance at the threshold you hope for.")
 @click.option("--risk", type=click.FloatRange(0, 1), help="Instead of records: risk at that threshold.")
-@click.option("--targets", type=Many(Level()), help="Targets to try  [default: the registered one]")
+@click.option("--targets", type=many(SHARE), help="Targets to try  [default: the registered one]")
 @click.option(
-    "--epsilons", type=Many(Epsilon()), help="Epsilons to try  [default: inf, 8, 4, 2, 1 and the registered one]"
+    "--epsilons", type=many(EPSILON), help="Epsilons to try  [default: inf, 8, 4, 2, 1 and the registered one]"
 )
 @options(TABLE_OPTIONS)
 @FORMAT
@@ -49,15 +53,15 @@ def forecast_command(
     else:
         raise FedsrcError("give either --records, or both --acceptance and --risk")
     aims = targets or (registered.claim.target_risk,)
-    levels = epsilons or tuple(sorted({float("inf"), 8.0, 4.0, 2.0, 1.0, registered.privacy.epsilon}, reverse=True))
+    levels = epsilons or tuple(sorted({*LEVELS, registered.privacy.epsilon}, reverse=True))
     found = []
     with progress() as step:
         for each in forecasts(registered, sites, aims, levels, sampled=records is not None):
             step(each.sentence())
             found.append(each)
-    if output == "json":
-        emit({"registration": registered.digest, "forecasts": [asdict(each) for each in found]})
-        return
-    for each in found:
-        click.echo(each.sentence())
-    click.echo("Estimates from simulated runs on these rates; the certificate decides.")
+    show(
+        output,
+        {"registration": registered.digest, "forecasts": [asdict(each) for each in found]},
+        *(each.sentence() for each in found),
+        "Estimates from simulated runs on these rates; the certificate decides.",
+    )

@@ -6,30 +6,28 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from fedsrc.cli.options import FORMAT, LIFE, Command, named, options
-from fedsrc.cli.output import emit
+from fedsrc.cli.options import FORMAT, LIFE, TRUST_NEEDED, listening, named, options
+from fedsrc.cli.output import show
 from fedsrc.cli.streams import say
+from fedsrc.cli.types import AnyPath
 from fedsrc.errors import FedsrcError, MissingExtraError
 from fedsrc.gate.gate import Gate, Status
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 NUMBERS = ("target_risk", "failure_probability")
 DAY = 86_400
-CERTIFICATE: list[Callable[[Command], Command]] = [
-    click.argument("certificate", type=click.Path(path_type=Path)),
-    click.option("--trust", multiple=True, required=True, help="Public key that may have signed; repeatable."),
-    click.option("--claim", multiple=True, help="NAME=VALUE that the certificate must say; repeatable."),
+CERTIFICATE = [
+    click.argument("certificate", type=AnyPath),
+    TRUST_NEEDED,
     click.option(
-        "--halt-file",
-        type=click.Path(path_type=Path),
-        help="Where a halt is kept.  [default: CERTIFICATE's file + .halt]",
+        "--claim", multiple=True, callback=named, help="NAME=VALUE that the certificate must say; repeatable."
     ),
+    click.option("--halt-file", type=AnyPath, help="Where a halt is kept.  [default: CERTIFICATE's file + .halt]"),
     *LIFE,
 ]
 
@@ -47,19 +45,16 @@ def check_command(score: float, output: str, **given: Any) -> None:
     """Decide on one score: exit status 0 accepted, 1 abstained, 2 error."""
     gate = gate_of(**given)
     decision = gate.decide(score)
-    if output == "json":
-        emit(decision._asdict())
-    else:
-        word = "accepted" if decision.accepted else "abstained"
-        click.echo(f"{word}: {decision.reason} (threshold {decision.threshold!r})")
+    word = "accepted" if decision.accepted else "abstained"
+    show(output, decision._asdict(), f"{word}: {decision.reason} (threshold {decision.threshold!r})")
+    if output == "text":
         note_expiry(gate.status())
     sys.exit(0 if decision.accepted else 1)
 
 
 @gate_command.command("serve")
 @options(CERTIFICATE)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8321, show_default=True, help="0 takes a free one.")
+@options(listening(8321, "Where to listen."))
 @click.option("--allow-host", multiple=True, help="Host name that clients may use besides --host; repeatable.")
 @click.option(
     "--rate", type=click.FloatRange(1), default=1000, show_default=True, help="Requests a second, all clients."
@@ -91,27 +86,23 @@ def serve_command(
     say("Stopped.")
 
 
-def gate_of(certificate: Path, trust: tuple[str, ...], claim: tuple[str, ...], **files: Any) -> Gate:
-    """The gate that the options speak of."""
-    return Gate(certificate, trusted=trust, claim=claim_of(claim), **files)
-
-
-def claim_of(pairs: Sequence[str]) -> dict[str, object]:
-    """What a certificate must say, from NAME=VALUE."""
+def gate_of(certificate: Path, trust: tuple[str, ...], claim: dict[str, str] | None, **files: Any) -> Gate:
+    """Open the gate that the options name."""
     try:
-        return {name: float(value) if name in NUMBERS else value for name, value in (named(pairs) or {}).items()}
+        meant = {name: float(value) if name in NUMBERS else value for name, value in (claim or {}).items()}
     except ValueError as error:
         raise FedsrcError(f"--claim: {error}") from error
+    return Gate(certificate, trusted=trust, claim=meant, **files)
 
 
 def note_expiry(status: Status) -> None:
-    """A word when the certificate should be renewed."""
+    """Warn when the certificate should be renewed."""
     if status.renew_soon:
         say(f"warning: the certificate expires on {status.expires}, in {status.seconds_left / DAY:.1f} days: renew it")
 
 
 def note_halt(gate: Gate) -> None:
-    """A word if nothing is accepted from the start, or a halt could not be written down."""
+    """Warn if nothing is accepted from the start, or a halt could not be written down."""
     status = gate.status()
     if not status.accepting:
         say(f"warning: nothing is accepted: {status.halt_problem or status.reason} ({gate.halt_file})")
@@ -120,7 +111,7 @@ def note_halt(gate: Gate) -> None:
 
 
 def log_to_stderr() -> None:
-    """What the gate has to say while it runs."""
+    """Write the gate's log to stderr, in UTC."""
     handler = logging.StreamHandler()
     words = logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
     words.converter = time.gmtime

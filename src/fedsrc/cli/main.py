@@ -1,6 +1,7 @@
 """The command line: every command by name. `fedsrc x-y` is `x_y_command` of `cli/x_y.py`, loaded when it is called.
 
-stdout is data, stderr is log. Exit status 0 certified (or done), 1 abstained or still open, 2 error.
+stdout is data, stderr is log. Exit status 0 did what was asked (certified, or still open with a next step; `verify` of
+a sound abstention), 1 abstained, revoked or an alarm, 2 error.
 """
 
 from __future__ import annotations
@@ -73,7 +74,11 @@ def _short(text: str, room: int) -> str:
 @click.group(cls=Commands, context_settings={"auto_envvar_prefix": "FEDSRC", "help_option_names": ["-h", "--help"]})
 @click.version_option(fedsrc.__version__, prog_name="fedsrc")
 def cli() -> None:
-    """Certify how many accepted answers are unsupported, from labelled records that never leave their sites."""
+    """Certify how many accepted answers are unsupported, from labelled records that never leave their sites.
+
+    Exit status 0: did what was asked (certified, or still open with a next step); 1: abstained, revoked, or an alarm;
+    2: error.
+    """
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

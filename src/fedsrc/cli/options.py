@@ -1,42 +1,42 @@
-"""Options that commands share: kinds of values and paths, the choices of a registration, of a table, of a model."""
+"""Options that several commands share, each declared once; defaults and choices are those of the library."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
+from click.core import ParameterSource
+from pydantic import BaseModel
 
-from fedsrc.records.table import Columns
+from fedsrc.cli.types import COUNTS, DIGITS, EPSILON, JOBS_AT_ONCE, NUMBERS, SHARE, TEXTS, FilePath, FolderPath
+from fedsrc.monitor.monitor import MonitorChoices
+from fedsrc.planning.register import Choices, Preset
+from fedsrc.protocol.methods import Monitor, Stitched
+from fedsrc.protocol.privacy import Privacy
+from fedsrc.protocol.registration import Schedule
+from fedsrc.records.table import Columns, Missing
 from fedsrc.scores.models.backends import DTYPES
 
-FilePath = click.Path(path_type=Path, dir_okay=False)
-FolderPath = click.Path(path_type=Path, file_okay=False)
-FORMAT = click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-JOBS = click.option(
-    "--jobs", type=int, default=-1, show_default=True, callback=lambda _context, _option, value: _jobs(value),
-    help="Blocks of trials at once; -1: one per core.",
-)  # fmt: skip
-REVISION = click.option("--revision", help="Revision of the model.")
-DEVICE = click.option("--device", default="auto", show_default=True, help="cpu, cuda, or auto.")
-DTYPE = click.option("--dtype", type=click.Choice(["auto", *DTYPES]), default="auto", show_default=True)
-BATCH_TOKENS = click.option(
-    "--batch-tokens", type=click.IntRange(1), help="Tokens of one forward pass.  [default: by device]"
-)
-MODEL_CHOICES = ("revision", "device", "dtype", "batch_tokens")  # what open_model takes of them
+Command = TypeVar("Command", bound=Callable[..., Any])
+Option = Callable[[Command], Command]
 
 
-def _jobs(value: int) -> int:
-    if value == 0:
-        raise click.BadParameter("0 blocks at once would never end; -1 is one per core")
-    return value
+def options(many: Iterable[Option[Any]]) -> Callable[[Command], Command]:
+    """Apply several options, in their order."""
+
+    def apply(command: Command) -> Command:
+        for option in reversed(list(many)):
+            command = option(command)
+        return command
+
+    return apply
 
 
-def named(pairs: Iterable[str]) -> dict[str, str] | None:
-    """NAME=VALUE, each once, as a dictionary; None for none."""
+def named(_context: click.Context, _option: click.Parameter, pairs: Iterable[str]) -> dict[str, str] | None:
+    """Read a repeatable NAME=VALUE, each name once; None if there are none."""
     found: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -46,17 +46,82 @@ def named(pairs: Iterable[str]) -> dict[str, str] | None:
     return found or None
 
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-NAMES = tuple(field.name for field in fields(Columns))
-COLUMNS = [
-    click.option(f"--{name}-column", f"{name}_column", help=f"Name of the {name} column  [default: {name}]")
-    for name in NAMES
+def _one_of(model: type[BaseModel], name: str) -> click.Choice:
+    """Return the choices that a field of the protocol has."""
+    return click.Choice(get_args(model.model_fields[name].annotation))
+
+
+# Results
+
+FORMAT = click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+
+
+def run_folder(default: str = "run") -> Option[Any]:
+    """Declare the folder that a command writes."""
+    return click.option("-o", "--output", "folder", type=FolderPath, default=default, show_default=True)
+
+
+def output_file(default: str | None = None, **more: Any) -> Option[Any]:
+    """Declare the file that a command writes."""
+    shown = default is not None
+    return click.option("-o", "--output", "target", type=FilePath, default=default, show_default=shown, **more)
+
+
+def listening(port: int, about: str, *, least: int = 0) -> list[Option[Any]]:
+    """Declare where a command listens."""
+    free = " 0 takes a free one." if least == 0 else ""
+    return [
+        click.option("--host", default="127.0.0.1", show_default=True, help=about),
+        click.option(
+            "--port", type=click.IntRange(least, 65535), default=port, show_default=True, help=f"Its port.{free}"
+        ),
+    ]
+
+
+JOBS = click.option(
+    "--jobs", type=JOBS_AT_ONCE, default=-1, show_default=True, help="Blocks of trials at once; -1: one per core."
+)
+
+# Keys and trust
+
+KEY = click.option("--key", type=FilePath, help="Signing key (PEM)  [default: the one that `fedsrc keys` shows]")
+SITE_KEY = click.option("--key", type=FilePath, required=True, help="The site's private key, which signs releases.")
+SIGN_WITH = click.option("--sign-with", type=TEXTS, help="Private key files of sites whose keys are registered.")
+CA = click.option("--ca", type=FilePath, help="Certificate of the authority that both ends trust: connections use TLS.")
+INSECURE = click.option("--insecure", is_flag=True, help="Talk to another machine without encryption.")
+
+
+def server_key(path: Path | None) -> Path:
+    """Return where the server's key is: the file named, or the user's own."""
+    return path or Path(click.get_app_dir("fedsrc")) / "server.key"
+
+
+_TRUST: dict[str, Any] = {"type": DIGITS, "multiple": True, "help": "Public key that may have signed; repeatable."}
+TRUST = click.option("--trust", **_TRUST)
+TRUST_NEEDED = click.option("--trust", required=True, **_TRUST)
+SUCCESSION = click.option(
+    "--succession", "successions", type=FilePath, multiple=True, help="Statement of a key's succession; repeatable."
+)
+LIFE = [
+    SUCCESSION,
+    click.option(
+        "--revocations",
+        type=click.Path(path_type=Path),
+        help="A notice, or a folder of notices, to look at besides CERTIFICATE's file + .revoked.",
+    ),
 ]
+
+# A table and its ledger
+
+COLUMNS = tuple(field.name for field in fields(Columns))
 TABLE_OPTIONS = [
-    *COLUMNS,
+    *(
+        click.option(f"--{name}-column", f"{name}_column", help=f"Name of the {name} column  [default: {name}]")
+        for name in COLUMNS
+    ),
     click.option(
         "--missing",
-        type=click.Choice(["refuse", "keep"]),
+        type=click.Choice(get_args(Missing)),
         default="refuse",
         show_default=True,
         help="keep: a missing score is never accepted, a missing loss counts as unsupported.",
@@ -65,187 +130,97 @@ TABLE_OPTIONS = [
 FRESH = click.option(
     "--fresh", is_flag=True, help="Assert that no unit was in an earlier table, where the ledger cannot tell."
 )
+IN_ORDER = click.option("--in-order", is_flag=True, help="Use rows in their order, as a stream, not shuffled.")
 LEDGER = click.option("--ledger", type=FilePath, help="The site's ledger  [default: beside the records]")
+LEDGER_AND_TABLE = [LEDGER, FRESH, *TABLE_OPTIONS]
 
+# A model
 
-def options(many: list[Callable[[Command], Command]]) -> Callable[[Command], Command]:
-    """Apply a list of click options."""
-
-    def apply(command: Command) -> Command:
-        for option in reversed(many):
-            command = option(command)
-        return command
-
-    return apply
-
-
-class Level(click.ParamType):
-    """A number strictly between 0 and 1."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            self.fail(f"{value!r} is not a number; give a share such as 0.2", param, ctx)
-        if not 0 < number < 1:
-            self.fail(f"{value} is not between 0 and 1; give a share such as 0.2 for 20%", param, ctx)
-        return number
-
-
-class Epsilon(click.ParamType):
-    """A positive number, or `inf` for no privacy."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            self.fail(f"{value!r} is not a number; give one such as 4, or inf for no privacy", param, ctx)
-        if not number > 0:
-            self.fail(f"{value} is not positive; smaller is more private, inf is none", param, ctx)
-        return number
-
-
-class Digits(click.ParamType):
-    """64 hexadecimal digits: a public key or a digest."""
-
-    name = "64 hex digits"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = str(value).strip().lower()
-        if not re.fullmatch(r"[0-9a-f]{64}", text):
-            self.fail(f"{value!r} is not 64 hexadecimal digits", param, ctx)
-        return text
-
-
-class PerSite(click.ParamType):
-    """name=number,name=number"""
-
-    name = "name=number,..."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, float]:
-        if isinstance(value, dict):
-            return value
-        try:
-            pairs = [part.rsplit("=", 1) for part in str(value).split(",")]
-            return {name.strip(): float(number) for name, number in pairs}
-        except ValueError:
-            self.fail(f"{value!r} is not of the form north=0.5,south=0.5", param, ctx)
-
-
-class PerSiteText(click.ParamType):
-    """name=text,name=text"""
-
-    name = "name=text,..."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, str]:
-        if isinstance(value, dict):
-            return value
-        pairs = [part.partition("=") for part in str(value).split(",")]
-        if not all(name and equals and text for name, equals, text in pairs):
-            self.fail(f"{value!r} is not of the form north=...,south=...", param, ctx)
-        return {name.strip(): text.strip() for name, _, text in pairs}
-
-
-class PerSiteCount(PerSiteText):
-    """name=integer,name=integer"""
-
-    name = "name=count,..."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        found = super().convert(value, param, ctx)
-        if not all(str(each).isdecimal() for each in found.values()):
-            self.fail(f"{value!r} is not of the form north=1200,south=900", param, ctx)
-        return {name: int(each) for name, each in found.items()}
-
-
-class Many(click.ParamType):
-    """A comma-separated list of another type."""
-
-    def __init__(self, inner: click.ParamType) -> None:
-        self.inner = inner
-        self.name = f"{inner.name},..."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
-        if isinstance(value, tuple):
-            return value
-        return tuple(self.inner.convert(part.strip(), param, ctx) for part in str(value).split(","))
-
-
-CHOICES = [
-    click.option("--target", "target_risk", type=Level(), help="Largest tolerated share of unsupported answers."),
-    click.option("--epsilon", type=Epsilon(), help="Privacy loss per unit; smaller is more private; inf for none."),
-    click.option("--preset", type=click.Choice(["default", "paper"]), help="Method and release  [default: default]"),
+MODEL = [
+    click.option("--model", help="A local model: hub name, folder or .gguf file."),
+    click.option("--revision", help="Revision of the model."),
+    click.option("--device", default="auto", show_default=True, help="cpu, cuda, or auto."),
+    click.option("--dtype", type=click.Choice(["auto", *DTYPES]), default="auto", show_default=True),
+    click.option("--batch-tokens", type=click.IntRange(1), help="Tokens of one forward pass.  [default: by device]"),
     click.option(
-        "--method",
-        type=click.Choice(["contrast", "variance-adaptive", "ratio"]),
-        help="Which of the paper's certificates, with --preset paper.",
-    ),
-    click.option("--unit", type=click.Choice(["record", "source"]), help="What is protected and independent."),
-    click.option("--thresholds", type=click.IntRange(1, 10_000), help="How many candidates  [default: 20]"),
-    click.option("--grid", is_flag=True, default=None, help="Public evenly spaced thresholds, not quantiles."),
-    click.option(
-        "--public-development",
-        is_flag=True,
-        default=None,
-        help="The records that choose thresholds are public: take exact quantiles of them, unprotected.",
-    ),
-    click.option("--min-acceptance", type=Level(), help="Least useful share of accepted answers  [default: 0.05]"),
-    click.option("--failure-probability", type=Level(), help="[default: 0.05]"),
-    click.option("--delta", type=Level(), help="[default: 1e-6]"),
-    click.option("--batch", type=click.IntRange(1), help="Units per site and round  [default: 200]"),
-    click.option("--rounds", type=click.IntRange(1), help="Most rounds  [default: 30]"),
-    click.option("--policy", type=click.Choice(["first", "final", "recruit"]), help="[default: first]"),
-    click.option("--dropout", type=click.Choice(["independent", "adversarial"]), help="[default: independent]"),
-    click.option("--max-answers", type=click.IntRange(1, 20), help="Answers kept per source."),
-    click.option(
-        "--answer-weight",
-        type=click.Choice(["source", "answer"]),
-        help="What counts as one: a source with its answers, or each answer  [default: source]",
-    ),
-    click.option("--loss-grid", type=click.IntRange(1), help="Graded losses are rounded up to multiples of 1/N."),
-    click.option(
-        "--weights", type=PerSite(), help="Deployment weights of the sites: shares of records, or of sources."
-    ),
-    click.option("--drift", type=PerSite(), help="Declared drift (total variation) of sites."),
-    click.option(
-        "--claim",
-        multiple=True,
-        callback=lambda _context, _option, pairs: named(pairs),
-        help="NAME=TEXT: what the score, the loss and the population are, in words; repeatable.",
-    ),
-    click.option("--validity-days", type=click.IntRange(1), help="[default: 365]"),
-    click.option("--server-key", help="Public key of the server that may ask and sign."),
-    click.option("--site-keys", type=PerSiteText(), help="Public keys of the sites: releases must be signed."),
-    click.option("--capacities", type=PerSiteCount(), help="Most units each site will give."),
-]
-KEY = click.option(
-    "--key", type=FilePath, help="Signing key (PEM), made on first use  [default: the one that `fedsrc keys` shows]"
-)
-
-
-def server_key(path: Path | None) -> Path:
-    """Where the server's key lies: the file named, or its own."""
-    return path or Path(click.get_app_dir("fedsrc")) / "server.key"
-
-
-SUCCESSION = click.option(
-    "--succession",
-    "successions",
-    type=FilePath,
-    multiple=True,
-    help="Statement of a key's succession; repeatable.",
-)
-LIFE = [
-    SUCCESSION,
-    click.option(
-        "--revocations",
-        type=click.Path(path_type=Path),
-        help="Where notices lie besides CERTIFICATE's file + .revoked: a file, or a folder of them.",
+        "--recording",
+        type=FilePath,
+        help="Where token scores are kept and found again, and beside it a judge's replies and mechanistic signals;"
+        " without --model they are replayed.",
     ),
 ]
-CA = click.option("--ca", type=FilePath, help="Certificate of the authority that both ends trust: connections use TLS.")
-INSECURE = click.option("--insecure", is_flag=True, help="Talk to another machine without encryption.")
+
+# A registration or a monitor: each option by the field of `Choices` or `MonitorChoices` that it sets
+
+CHOICES: dict[str, dict[str, Any]] = {
+    "target_risk": {"type": SHARE, "help": "Largest tolerated share of unsupported answers."},
+    "epsilon": {"type": EPSILON, "help": "Privacy loss per unit; smaller is more private; inf for none."},
+    "preset": {"type": click.Choice(get_args(Preset)), "help": "Method and release."},
+    "method": {"type": _one_of(Stitched, "method"), "help": "Which of the paper's certificates, with --preset paper."},
+    "unit": {"type": _one_of(Privacy, "unit"), "help": "What is protected and independent."},
+    "thresholds": {"type": click.IntRange(1, 10_000), "help": "How many candidates."},
+    "grid": {"is_flag": True, "help": "Public evenly spaced thresholds, not quantiles."},
+    "public_development": {
+        "is_flag": True,
+        "help": "The records that choose thresholds are public: take exact quantiles of them, unprotected.",
+    },
+    "min_acceptance": {"type": SHARE, "help": "Least useful share of accepted answers."},
+    "failure_probability": {"type": SHARE, "help": "Most probability that the certificate is wrong."},
+    "delta": {"type": SHARE, "help": "Probability outside the privacy loss."},
+    "batch": {"type": click.IntRange(1), "help": "Units per site and round."},
+    "rounds": {"type": click.IntRange(1), "help": "Most rounds."},
+    "policy": {"type": _one_of(Schedule, "policy"), "help": "When to stop asking, and whom to ask."},
+    "dropout": {"type": _one_of(Schedule, "dropout"), "help": "What a site's absence may depend on."},
+    "max_answers": {"type": click.IntRange(1, 20), "help": "Answers kept per source."},
+    "answer_weight": {
+        "type": _one_of(Privacy, "answer_weight"),
+        "help": "What counts as one: a source with its answers, or each answer.",
+    },
+    "loss_grid": {"type": click.IntRange(1), "help": "Graded losses are rounded up to multiples of 1/N."},
+    "weights": {"type": NUMBERS, "help": "Deployment weights of the sites: shares of records, or of sources."},
+    "drift": {"type": NUMBERS, "help": "Declared drift (total variation) of sites."},
+    "claim": {
+        "multiple": True,
+        "callback": named,
+        "help": "NAME=TEXT: what the score, the loss and the population are, in words; repeatable.",
+    },
+    "validity_days": {"type": click.IntRange(1), "help": "Days until the certificate expires."},
+    "server_key": {"help": "Public key of the server that may ask and sign."},
+    "site_keys": {"type": TEXTS, "help": "Public keys of the sites: releases must be signed."},
+    "capacities": {"type": COUNTS, "help": "Most units each site will give."},
+    "false_alarm": {"type": SHARE, "help": "Most probability of any false alarm, ever."},
+    "run_length": {"type": click.IntRange(2), "help": "Instead: least mean number of units until a false alarm."},
+    "risk": {"type": SHARE, "help": "Risk above which it rings."},
+    "sample": {
+        "type": _one_of(Monitor, "sample"),
+        "help": "What the fresh units are drawn from: all answers, or accepted ones alone.",
+    },
+}
+
+
+def choices(
+    kind: type[Choices] | type[MonitorChoices], defaults: Mapping[str, object] | None = None
+) -> list[Option[Any]]:
+    """Declare the options of a registration or a monitor. Help shows the class's defaults, or those given here."""
+    return [_choice(field, (defaults or {}).get(field.name)) for field in fields(kind) if field.name in CHOICES]
+
+
+def _choice(field: Field[Any], default: object) -> Option[Any]:
+    about = CHOICES[field.name]
+    if default is None and isinstance(field.default, str | int | float) and "is_flag" not in about:
+        default = field.default
+    shown = "" if default is None else f"  [default: {default}]"
+    flag = "--target" if field.name == "target_risk" else f"--{field.name.replace('_', '-')}"
+    return click.option(flag, field.name, default=None, **{**about, "help": about["help"] + shown})
+
+
+def given_choices(kind: type[Choices] | type[MonitorChoices] = Choices) -> list[str]:
+    """Return the flags of choices that were set on the command line or in the environment."""
+    context = click.get_current_context()
+    names = {field.name for field in fields(kind)}
+    return [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name in names
+        and context.get_parameter_source(parameter.name) in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    ]

@@ -7,9 +7,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import click
-from click.core import ParameterSource
-
 from fedsrc.cli.streams import say
 from fedsrc.cli.table import development_words, fallback_words, mixture_words
 from fedsrc.common.words import count
@@ -38,7 +35,7 @@ def new_registration(
 
 
 def draft_registration(table: Records, picked: Choices) -> Registration:
-    """The same with thresholds that stand in for those that a development release will give: nothing is spent."""
+    """Draft the same registration, with stand-ins for thresholds that a development release gives; spend nothing."""
     development = set_apart(table, picked)
     registration = draft(picked, table, development)
     origin = origin_of(picked, registration, table, development)
@@ -48,7 +45,7 @@ def draft_registration(table: Records, picked: Choices) -> Registration:
 
 
 def set_apart(table: Records, picked: Choices) -> Development:
-    """The part of a table that will choose thresholds; say how large it is, and what its owner sees in it."""
+    """Choose the part of a table that chooses thresholds; say how large it is, and what its owner sees in it."""
     development = development_part(table, picked.unit, DEVELOPMENT_SHARE)
     units = development_count(table, development, picked.unit)
     one, apart, share = units == 1, count(units, picked.unit), units / unit_count(table, picked.unit)
@@ -62,7 +59,7 @@ def set_apart(table: Records, picked: Choices) -> Development:
 
 
 def say_development(table: Records, development: Development, picked: Choices) -> None:
-    """What a development part shows to whoever has the table, before anything is spent."""
+    """Say what a development part shows to whoever has the table, before anything is spent."""
     wanted = 0 if picked.grid else picked.thresholds
     units = development_count(table, development, picked.unit)
     for line in development_words(units, picked.unit, development_labels(table, development, picked.unit), wanted):
@@ -70,31 +67,15 @@ def say_development(table: Records, development: Development, picked: Choices) -
 
 
 def choices_of(settings: Mapping[str, Any], table: Records | None, path: Path) -> Choices:
-    """The user's choices over the preset's."""
-    for name, flag in (("target_risk", "--target"), ("epsilon", "--epsilon")):
+    """Return the user's choices, over the preset's."""
+    for name, flag, example in (("target_risk", "--target", "0.2"), ("epsilon", "--epsilon", "4")):
         if settings.get(name) is None:
-            raise FedsrcError(
-                f"{flag} is needed", hint=f"{flag} {'0.2' if name == 'target_risk' else '4'}, for example"
-            )
+            raise FedsrcError(f"{flag} is needed", hint=f"{flag} {example}, for example")
     if settings.get("method") and settings.get("preset") != "paper":
         raise FedsrcError("--method belongs to --preset paper", hint="the default preset is the betting certificate")
     names = {field.name for field in fields(Choices)}
     given = {name: value for name, value in settings.items() if name in names and value is not None}
-    asked = settings.get("unit")
-    if table is None:
-        return Choices(**{**given, "independent": asked == "record"})
-    unit = check_unit(table, asked, str(path))
-    return Choices(**{**given, "unit": unit, "independent": asked == "record"})
-
-
-def given_choices() -> list[str]:
-    """Which registration options were given on the command line or in the environment."""
-    context = click.get_current_context()
-    names = {field.name for field in fields(Choices)}
-    return [
-        parameter.opts[0]
-        for parameter in context.command.params
-        if parameter.name in names
-        and context.get_parameter_source(parameter.name or "")
-        in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-    ]
+    given["independent"] = settings.get("unit") == "record"
+    if table is not None:
+        given["unit"] = check_unit(table, settings.get("unit"), str(path))
+    return Choices(**given)

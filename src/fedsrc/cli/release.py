@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from fedsrc.cli.options import FRESH, LEDGER, TABLE_OPTIONS, FilePath, options
+from fedsrc.cli.options import LEDGER_AND_TABLE, SITE_KEY, options, output_file
 from fedsrc.cli.table import ledger_of, table_at
+from fedsrc.cli.types import FilePath
 from fedsrc.common import signing
 from fedsrc.common.durable import write_whole
 from fedsrc.federation.airgap import answer_file
@@ -19,11 +20,9 @@ from fedsrc.site.ledger import Ledger
 @click.command("release")
 @click.argument("request", type=FilePath)
 @click.argument("records", type=FilePath)
-@click.option("--key", type=FilePath, required=True, help="The site's private key.")
-@click.option("-o", "--output", "target", type=FilePath, help="[default: the request's name with .release.json]")
-@LEDGER
-@FRESH
-@options(TABLE_OPTIONS)
+@SITE_KEY
+@output_file(help="[default: the request's name with .release.json]")
+@options(LEDGER_AND_TABLE)
 def release_command(
     request: Path, records: Path, key: Path, target: Path | None, ledger: Path | None, fresh: bool, **settings: Any
 ) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from fedsrc.cli.collect import report_collected
-from fedsrc.cli.options import FORMAT, KEY, FilePath, FolderPath, server_key
+from fedsrc.cli.options import FORMAT, KEY, run_folder, server_key
+from fedsrc.cli.types import FilePath
 from fedsrc.common import signing
 from fedsrc.federation.airgap import start
 from fedsrc.protocol.registration import Registration
@@ -15,7 +16,7 @@ from fedsrc.protocol.registration import Registration
 
 @click.command("request")
 @click.argument("registration", type=FilePath)
-@click.option("-o", "--output", "folder", type=FolderPath, default="run", show_default=True)
+@run_folder()
 @FORMAT
 @KEY
 def request_command(registration: Path, folder: Path, output: str, key: Path | None) -> None:

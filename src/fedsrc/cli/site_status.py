@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from fedsrc.cli.options import FilePath
+from fedsrc.cli.types import FilePath
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import status_words
 
@@ -17,6 +17,4 @@ from fedsrc.site.policy import status_words
 def site_status_command(ledger: Path) -> None:
     """At a site: what was spent, what is left, what is allowed, in plain words."""
     with closing(Ledger(ledger, must_exist=True)) as book:
-        for site in book.sites():
-            for line in status_words(book, site):
-                click.echo(line)
+        click.echo("\n".join(line for site in book.sites() for line in status_words(book, site)))

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
-from fedsrc.cli.options import FORMAT, FolderPath
-from fedsrc.cli.output import emit
+from fedsrc.cli.options import FORMAT
+from fedsrc.cli.output import exit_status, show
+from fedsrc.cli.types import FolderPath
 from fedsrc.server.status import run_state, words
 
 
@@ -17,10 +18,10 @@ from fedsrc.server.status import run_state, words
 @click.argument("folder", type=FolderPath)
 @FORMAT
 def status_command(folder: Path, output: str) -> None:
-    """Where a run stands: rounds, sites, what is missing, who was turned away. Changes nothing."""
+    """Where a run stands: rounds, sites, what is missing, who was turned away. Changes nothing.
+
+    Exit status 0 certified or still open, 1 abstained or revoked, 2 error.
+    """
     state = run_state(folder)
-    if output == "json":
-        emit(asdict(state))
-    else:
-        click.echo("\n".join(words(state)))
-    sys.exit(0 if state.status == "CERTIFIED" and not state.notice else 1)
+    show(output, asdict(state), *words(state))
+    sys.exit(exit_status(state.status, wrong=state.notice))

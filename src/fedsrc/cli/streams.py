@@ -1,4 +1,4 @@
-"""Streams of a command: a line of log on stderr, output that outlives its reader, a command line in words."""
+"""What every command says on its streams, however it ends; this module loads nothing heavy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ARGUMENT = re.compile(r"`(\w+)=(True|\d+|'[^'`]*'|\"[^\"`]*\"|)`")  # an argumen
 
 
 class Unbroken(TextIOWrapper):
-    """A stream whose reader may leave (`| head`): the rest is lost, and the command goes on to its own exit status."""
+    """A stream whose reader may leave (`| head`): the rest is lost, and the command keeps its exit status."""
 
     def __init__(self, stream: TextIO) -> None:
         binary = open(stream.fileno(), "wb", closefd=False)  # noqa: SIM115 it lives as long as the process
@@ -41,7 +41,7 @@ class Unbroken(TextIOWrapper):
 
 
 def outlive_readers() -> None:
-    """Let no closed pipe end this process, where its output is its own (and not, say, that of a test)."""
+    """Keep running when a pipe is closed, unless stdout or stderr were replaced, as tests do."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and stream is getattr(sys, f"__{name}__"):
@@ -49,12 +49,12 @@ def outlive_readers() -> None:
 
 
 def command(*parts: object) -> str:
-    """A command line as a shell takes it."""
+    """Quote a command line for a shell."""
     return shlex.join(str(part) for part in parts)
 
 
 def in_flags(message: str) -> str:
-    """A message of the library as a command line says it: `unit='source'` is --unit source, `grid=` is --grid."""
+    """Say a message of the library in flags: `unit='source'` is --unit source, `grid=` is --grid."""
     return ARGUMENT.sub(_flag, message)
 
 
@@ -65,12 +65,12 @@ def _flag(argument: re.Match[str]) -> str:
 
 
 def say(text: str) -> None:
-    """A line of log on stderr."""
+    """Write a line to the log on stderr."""
     click.echo(text, err=True)
 
 
 def stop_on_terminate() -> None:
-    """A request to terminate is an interruption: everything that was started is stopped."""
+    """Treat SIGTERM as an interruption, so that everything that was started is stopped."""
 
     def interrupt(*_: Any) -> NoReturn:
         raise KeyboardInterrupt

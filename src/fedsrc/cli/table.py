@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsrc.cli.options import NAMES
+from fedsrc.cli.options import COLUMNS
 from fedsrc.common.words import count, plain
 from fedsrc.errors import FedsrcError
 from fedsrc.planning.register import Choices, Labels
@@ -19,7 +19,7 @@ MOST = 12  # columns or sites that one line names
 
 
 def uses(table: Table, unit: Unit, sites: Sequence[str]) -> str:
-    """Which columns are used and for what, how records are counted, and which columns are not used."""
+    """Say which columns are used and for what, how records are counted, and which columns are not used."""
     used, rest = table.columns.used(table.present), table.columns.unused(table.present)
     named = [what if what == name else f"{what}={plain(name)}" for what, name in used.items()]
     each = "every record counts as independent" if unit == "record" else "every source is one unit"
@@ -32,7 +32,7 @@ def uses(table: Table, unit: Unit, sites: Sequence[str]) -> str:
 
 
 def development_words(units: int, unit: Unit, labels: Labels, thresholds: int) -> list[str]:
-    """What the development part shows to its owner: how many, how bad, and whether the wrong way round."""
+    """Say what the development part shows to its owner: how many, how bad, and whether the wrong way round."""
     lines = [f"Of the development answers, {labels.unsupported:.1%} count as unsupported."]
     if units < thresholds:
         lines.append(
@@ -49,14 +49,14 @@ def development_words(units: int, unit: Unit, labels: Labels, thresholds: int) -
 
 
 def fallback_words(registration: Registration, picked: Choices) -> list[str]:
-    """Why thresholds are evenly spaced although nobody asked for that."""
+    """Say why thresholds are evenly spaced although nobody asked for that."""
     if picked.grid or registration.thresholds.origin != "grid":
         return []
     return ["Noise would leave nothing of so few development units: thresholds are evenly spaced, as with --grid."]
 
 
 def mixture_words(registration: Registration) -> list[str]:
-    """Several sites without declared weights: what the claim is then about."""
+    """Say what the claim is about when several sites have no declared weights."""
     if registration.weights is not None or len(registration.sites) == 1:
         return []
     names = [site.name for site in registration.sites]
@@ -68,20 +68,20 @@ def mixture_words(registration: Registration) -> list[str]:
 
 
 def table_options(settings: Mapping[str, Any]) -> list[str]:
-    """The options under which a table was read, to read it so again."""
-    columns = [(f"--{name}-column", settings[f"{name}_column"]) for name in NAMES]
+    """Return the options under which a table was read, to read it so again."""
+    columns = [(f"--{name}-column", settings[f"{name}_column"]) for name in COLUMNS]
     missing = ["--missing", settings["missing"]] if settings["missing"] != "refuse" else []
     return [part for option, name in columns if name is not None for part in (option, name)] + missing
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names in a row, the first few of them."""
+    """List the first few names."""
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
     return ", ".join(map(plain, names[:MOST])) + more
 
 
 def ledger_of(records: Path) -> Path:
-    """A ledger lies beside its records: beside the file itself, whatever links lead to it."""
+    """Return the ledger beside the records: beside the file itself, whatever links lead to it."""
     try:
         linked, names = records.is_symlink(), records.stat().st_nlink
     except OSError:
@@ -106,10 +106,10 @@ def ledger_of(records: Path) -> Path:
 
 
 def table_at(path: Path, settings: Mapping[str, Any]) -> Table:
-    """The table, not yet read, under the user's column names."""
-    return Table(path, Columns(**{name: settings[f"{name}_column"] for name in NAMES}), settings["missing"])
+    """Return the table, not yet read, under the user's column names."""
+    return Table(path, Columns(**{name: settings[f"{name}_column"] for name in COLUMNS}), settings["missing"])
 
 
 def read_table(path: Path, settings: Mapping[str, Any]) -> Records:
-    """The table in memory."""
+    """Read the table into memory."""
     return table_at(path, settings).whole()

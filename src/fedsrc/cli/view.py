@@ -12,8 +12,10 @@ from typing import Any
 import click
 
 import fedsrc
-from fedsrc.cli.options import LIFE, FilePath, FolderPath, options
+from fedsrc.cli.options import LIFE, TRUST, listening, options, output_file
+from fedsrc.cli.output import exit_status
 from fedsrc.cli.streams import say
+from fedsrc.cli.types import FolderPath
 from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError, MissingExtraError
 from fedsrc.protocol.names import REGISTRATION
@@ -27,16 +29,13 @@ KINDS = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json", ".
 
 @click.command("view")
 @click.argument("folder", type=FolderPath)
-@click.option(
-    "-o", "--output", "target", type=FilePath, help="Write the card to this file; its ending says the format."
-)
+@output_file(help="Write the card to this file; its ending says the format.")
 @click.option("--format", "kind", type=click.Choice(["text", "html", "markdown", "json"]), help="[default: text]")
-@click.option("--trust", multiple=True, help="Public key that must have signed; repeatable.")
+@TRUST
 @options(LIFE)
 @click.option("--monitor", type=FolderPath, help="Folder of the certificate's monitor; its state is shown.")
 @click.option("--live", is_flag=True, help="Serve the page while the run is on; it keeps itself fresh.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address of the live page.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0: a free one.")
+@options(listening(8765, "Address of the live page."))
 def view_command(
     folder: Path,
     target: Path | None,
@@ -48,7 +47,10 @@ def view_command(
     port: int,
     **life: Any,
 ) -> None:
-    """The card of a run: what it says, on what evidence, and what it does not say. Changes nothing in the run."""
+    """The card of a run: what it says, on what evidence, and what it does not say. Changes nothing in the run.
+
+    Exit status 0 certified or still open, 1 abstained, revoked or with an alarm, 2 error.
+    """
     if live:
         if target is not None or kind is not None or trust or any(life.values()):
             raise FedsrcError("--live serves a page; leave -o, --format, --trust and the like out")
@@ -66,12 +68,11 @@ def view_command(
     else:
         write_whole(target, text.encode() + b"\n")
         say(f"Wrote {target}: {found['status']}")
-    alarm = state is not None and state.state == "alarm"
-    sys.exit(0 if found["status"] == "CERTIFIED" and not alarm else 1)
+    sys.exit(exit_status(found["status"], wrong=state is not None and state.state == "alarm"))
 
 
 def _kind(target: Path | None) -> str:
-    """The format that a file's ending says."""
+    """Return the format that a file's ending names."""
     if target is None:
         return "text"
     if target.suffix.lower() not in KINDS:

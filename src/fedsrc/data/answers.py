@@ -1,8 +1,8 @@
-"""One logged answer and tables of them: question, evidence, response, label, and where it came from.
+"""One logged answer and files of them: question, evidence, response, label, and where it came from.
 
 A user's own JSON lines or Parquet needs `evidence` and `response`; `question`, `loss`, `id`, `source`, `site`, `group`,
-`generator`, `factual` and `spans` (places of unsupported text, [[start, end], ...]) are used when there. Without an id,
-a row is called by the file's name and its place in it.
+`generator`, `factual` and `spans` (places of unsupported text, [[start, end], ...]) are used when there. A row without
+an id is named after the file and its place in it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 import polars as pl
 
@@ -73,7 +73,7 @@ NUMBER = {"loss", "span_fraction", "factual"}
 
 
 def read_answers(path: Path) -> list[Answer]:
-    """A user's own answers: JSON lines (.jsonl, .ndjson, also .gz) or Parquet, checked row by row."""
+    """Read a user's own answers: JSON lines (.jsonl, .ndjson, also .gz) or Parquet, checked row by row."""
     answers = [answer_of(row, where, path.name + where.removeprefix(str(path))) for where, row in _rows(path)]
     if not answers:
         raise FedsrcError("there are no answers in it", where=str(path))
@@ -82,7 +82,7 @@ def read_answers(path: Path) -> list[Answer]:
 
 
 def check_ids(answers: Iterable[Answer], where: str) -> None:
-    """Refuse an id that stands twice."""
+    """Refuse an id that occurs twice."""
     seen: set[str] = set()
     for answer in answers:
         if answer.id in seen:
@@ -91,7 +91,7 @@ def check_ids(answers: Iterable[Answer], where: str) -> None:
 
 
 def answer_of(row: dict[str, Any], where: str, name: str | None = None) -> Answer:
-    """A checked answer; `where` names the row in errors, and `name` (or `where`) stands in for a missing id."""
+    """Check a row; `where` names it in errors, and `name` (or `where`) stands in for a missing id."""
     for field in ("evidence", "response"):
         if not isinstance(row.get(field), str) or not row[field].strip():
             raise FedsrcError(f"{field} is missing or empty", where=where, hint=f"every answer needs a text {field!r}")
@@ -109,12 +109,12 @@ def answer_of(row: dict[str, Any], where: str, name: str | None = None) -> Answe
 
 
 def answers_bytes(answers: Iterable[Answer]) -> bytes:
-    """The bytes of a file of answers."""
+    """Return the bytes of a file of answers."""
     return "".join(json.dumps(asdict(answer), ensure_ascii=False) + "\n" for answer in answers).encode()
 
 
 def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Objects of a JSON-lines file, plain or gzipped, each with its place."""
+    """Yield the objects of a JSON-lines file, plain or gzipped, each with its place."""
     check_regular(path)
     try:
         with _open(path) as file:
@@ -134,8 +134,8 @@ def _open(path: Path) -> IO[str]:
 def _object(line: str, where: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise FedsrcError("not a JSON object", where=where) from error
+    except (ValueError, RecursionError):
+        value = None
     if not isinstance(value, dict):
         raise FedsrcError("not a JSON object", where=where)
     return value
@@ -157,20 +157,16 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def text_of(value: Any, name: str, where: str) -> str:
-    """A field's text; a whole number is taken as its digits. Anything else is refused, and so is broken Unicode."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:d}" if abs(value) < 10**100 else _not_text(name, where)
+    """Return a field's text, of a whole number its digits; refuse anything else, and broken Unicode."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**100:
+        return f"{value:d}"
     if not isinstance(value, str):
-        return _not_text(name, where)
+        raise FedsrcError(f"{name} is not text", where=where)
     try:
         value.encode()
     except UnicodeEncodeError as error:
         raise FedsrcError(f"{name} holds half a character (a lone surrogate)", where=where) from error
     return value
-
-
-def _not_text(name: str, where: str) -> NoReturn:
-    raise FedsrcError(f"{name} is not text", where=where)
 
 
 def _fraction(value: Any, name: str, where: str) -> float:
@@ -181,7 +177,7 @@ def _fraction(value: Any, name: str, where: str) -> float:
 
 
 def _places(value: Any, length: int, where: str) -> tuple[tuple[int, int], ...]:
-    """Checked [start, end) places inside a response."""
+    """Check [start, end) places inside a response."""
     if not isinstance(value, list):
         raise FedsrcError("spans is not a list", where=where, hint="give [[start, end], ...]")
     for span in value:

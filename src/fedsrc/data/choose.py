@@ -1,20 +1,20 @@
-"""Which answers of a collection are used: of a task, generators, a split; one of each source; one part of three."""
+"""Choosing answers of a collection: of a task, generators, a split; one of each source; one part of three."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fedsrc.data.answers import Answer
-from fedsrc.data.audit import Finding
+from fedsrc.data.manifest import Finding
 from fedsrc.data.split import DEFAULT, Part, assign, join_sources, one_per_source, select, torn
 from fedsrc.errors import FedsrcError
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen; it stands in the manifest. `seed` and `shares` are public."""
+    """What was chosen; the manifest holds it. `seed` and `shares` are public."""
 
     task: str | None = None
     generators: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ def choose(answers: Iterable[Answer], choice: Choice) -> Chosen:
     kept = keep(answers, task=choice.task, generators=choice.generators, split=choice.split)
     kept = join_sources(kept) if choice.join_sources else kept
     parts = assign(kept, choice.seed, choice.shares)
-    findings = _about_parts(torn(kept, parts)) if choice.part is not None else []
+    findings = [] if choice.part is None else list(_about_parts(torn(kept, parts)))
     kept = one_per_source(kept, choice.seed) if choice.one_per_source else kept
     kept = select(kept, parts, choice.part) if choice.part is not None else kept
     if not kept:
@@ -51,7 +51,7 @@ def choose(answers: Iterable[Answer], choice: Choice) -> Chosen:
 def keep(
     answers: Iterable[Answer], *, task: str | None = None, generators: Sequence[str] = (), split: str | None = None
 ) -> list[Answer]:
-    """The answers of a task (their group), of any of the generators, and of an original split; case is ignored."""
+    """Keep the answers of a task (their group), of any of the generators, and of an original split; ignore case."""
     kept = list(answers)
     kept = _with("task", [answer.group for answer in kept], kept, [task] if task else [])
     kept = _with("generator", [answer.generator for answer in kept], kept, generators)
@@ -59,7 +59,7 @@ def keep(
 
 
 def _with(word: str, values: Sequence[str], answers: list[Answer], wanted: Sequence[str]) -> list[Answer]:
-    """The answers whose value is one of those wanted; every one wanted must be there."""
+    """Keep the answers whose value is one of those wanted; every one wanted must be there."""
     there = {value.casefold() for value in values}
     for name in wanted:
         if name.casefold() not in there:
@@ -70,9 +70,8 @@ def _with(word: str, values: Sequence[str], answers: list[Answer], wanted: Seque
     return [answer for answer, value in zip(answers, values, strict=True) if value.casefold() in names]
 
 
-def _about_parts(shared: int) -> list[Finding]:
-    if not shared:
-        return []
-    texts = "1 text of evidence stands" if shared == 1 else f"{shared:,} texts of evidence stand"
-    text = f"{texts} in more than one part, under different source names (--join-sources keeps them together)."
-    return [Finding("warning", text)]
+def _about_parts(shared: int) -> Iterator[Finding]:
+    if shared:
+        texts = "1 text of evidence stands" if shared == 1 else f"{shared:,} texts of evidence stand"
+        text = f"{texts} in more than one part, under different source names (--join-sources keeps them together)."
+        yield Finding("warning", text)

@@ -1,4 +1,4 @@
-"""A set of answers by path or by name: RAGTruth, HaluEval, or a file of one's own; and the files it was read from.
+"""Opening a set of answers by path or by name: RAGTruth, HaluEval, or a user's own file; and what it was read from.
 
 A path that exists is taken as a path. Otherwise a known name (`ragtruth`, `halueval/qa`) is fetched once and kept.
 """
@@ -11,8 +11,9 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Literal, cast
+from typing import Literal
 
+from fedsrc.common.canonical import file_digest
 from fedsrc.data import halueval, hub, ragtruth
 from fedsrc.data.answers import Answer, Notes, json_lines, read_answers
 from fedsrc.errors import FedsrcError
@@ -49,45 +50,41 @@ class Collection:
 def open_collection(
     what: str, *, task: str | None = None, pairs: int | None = None, tell: Callable[[str], None] = lambda _: None
 ) -> Collection:
-    """The collection at a path or of a name. `task` picks HaluEval's file; `pairs` takes its first ones."""
+    """Open the collection at a path or of a name. `task` picks HaluEval's file; `pairs` takes its first ones."""
     path, name = Path(what), what.strip().lower().rstrip("/")
     name = f"halueval/{task.lower()}" if name == "halueval" and task is not None else name
     if not _exists(path):
         if name not in hub.COLLECTIONS:
-            raise FedsrcError("there is no such file, and no collection of that name", where=what, hint=_names(name))
+            tasks = "which task? `task='qa'`, `task='dialogue'` or `task='summarization'`"
+            hint = tasks if name == "halueval" else f"names are {', '.join(hub.COLLECTIONS)}"
+            raise FedsrcError("there is no such file, and no collection of that name", where=what, hint=hint)
         path = hub.fetch(name, tell=tell)
         task = name.partition("/")[2] or task
-    if _is_ragtruth(path):
-        return _only_whole(_ragtruth(path if path.is_dir() else path.parent), pairs)
-    found = _halueval_task(path, task)
+    is_ragtruth = _is_ragtruth(path)
+    found = None if is_ragtruth else _halueval_task(path, task)
     if found is not None:
         return _halueval(path, found, pairs)
-    return _only_whole(_own(path), pairs)
+    if pairs is not None:
+        raise FedsrcError("`pairs=` belongs to HaluEval", hint="leave it out")
+    if is_ragtruth:
+        return _ragtruth(path if path.is_dir() else path.parent)
+    return Collection(path.name, "not stated", read_answers(path), (source_file(path),))
 
 
 def source_file(path: Path, original: hub.Original | None = None) -> SourceFile:
-    """What the manifest says of a file."""
+    """Return what the manifest says of a file."""
     try:
-        with path.open("rb") as file:
-            size, sha256 = _digest(file)
+        size, sha256 = path.stat().st_size, file_digest(path)
         content = sha256
         if path.suffix == ".gz":
             with gzip.open(path, "rb") as file:
-                _, content = _digest(cast("IO[bytes]", file))
+                content = hashlib.file_digest(file, "sha256").hexdigest()
     except (OSError, EOFError, zlib.error) as error:
         raise FedsrcError(f"cannot be read: {error}", where=str(path)) from error
     if original is None:
         return SourceFile(path.name, size, sha256, content)
     known: Known = "unknown" if original.sha256 is None else "original" if content == original.sha256 else "other"
     return SourceFile(path.name, size, sha256, content, known, original.url())
-
-
-def _digest(file: IO[bytes]) -> tuple[int, str]:
-    size, found = 0, hashlib.sha256()
-    while chunk := file.read(2**20):
-        size += len(chunk)
-        found.update(chunk)
-    return size, found.hexdigest()
 
 
 def _is_ragtruth(path: Path) -> bool:
@@ -116,7 +113,7 @@ def _halueval(path: Path, task: halueval.Task, pairs: int | None) -> Collection:
 
 
 def _halueval_task(path: Path, task: str | None) -> halueval.Task | None:
-    """Which of HaluEval's tasks lies there; None for a file that is not HaluEval's."""
+    """Return which of HaluEval's tasks is there; None for a file that is not HaluEval's."""
     if path.is_dir():
         there = [each for each in halueval.TASKS if _has(path, each)]
         if not there:
@@ -151,19 +148,3 @@ def _has(path: Path, task: halueval.Task) -> bool:
         return halueval.find(path, task).is_file()
     except FedsrcError:
         return False
-
-
-def _own(path: Path) -> Collection:
-    return Collection(path.name, "not stated", read_answers(path), (source_file(path),))
-
-
-def _only_whole(collection: Collection, pairs: int | None) -> Collection:
-    if pairs is not None:
-        raise FedsrcError("`pairs=` belongs to HaluEval", hint="leave it out")
-    return collection
-
-
-def _names(name: str) -> str:
-    if name == "halueval":
-        return "which task? `task='qa'`, `task='dialogue'` or `task='summarization'`"
-    return f"names are {', '.join(hub.COLLECTIONS)}"

@@ -6,6 +6,7 @@ made the pairs, not from annotators, and length alone tells the two apart to a l
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -19,42 +20,34 @@ FIELDS: dict[str, tuple[str, str, str, str]] = {  # question, evidence, right, h
     "dialogue": ("dialogue_history", "knowledge", "right_response", "hallucinated_response"),
     "summarization": ("", "document", "right_summary", "hallucinated_summary"),
 }
-NAMES = {"qa": "qa_data", "dialogue": "dialogue_data", "summarization": "summarization_data"}
 
 
 def read_halueval(path: Path, task: Task, *, pairs: int | None = None) -> list[Answer]:
-    """Both responses of each pair (of the first `pairs`), as answers that share a source."""
-    answers: list[Answer] = []
+    """Read both responses of each pair (of the first `pairs`), as answers that share a source."""
     file = find(path, task)
-    for number, (where, row) in enumerate(json_lines(file)):
-        if pairs is not None and number >= pairs:
-            break
-        answers += _pair(row, task, number, where)
+    rows = enumerate(islice(json_lines(file), pairs))
+    answers = [answer for number, (where, row) in rows for answer in _pair(row, task, number, where)]
     if not answers:
         raise FedsrcError("there are no pairs in it", where=str(file))
     return answers
 
 
 def find(path: Path, task: Task) -> Path:
-    """The task's file: the path itself, or in a folder under HaluEval's name or ours."""
+    """Find the task's file: the path itself, or in a folder under HaluEval's name or ours."""
     if path.is_file():
         return path
-    for stem in (NAMES[task], task):
+    for stem in (f"{task}_data", task):
         for suffix in (".json", ".jsonl", ".jsonl.gz", ".json.gz"):
             if (path / f"{stem}{suffix}").is_file():
                 return path / f"{stem}{suffix}"
     raise FedsrcError(
-        f"there is no {NAMES[task]}.json", where=str(path), hint="fetch HaluEval (RUCAIBox/HaluEval), folder data/"
+        f"there is no {task}_data.json", where=str(path), hint="fetch HaluEval (RUCAIBox/HaluEval), folder data/"
     )
 
 
 def task_of(row: dict[str, Any]) -> Task | None:
-    """Which task's file a row is of, by its fields; None if of none."""
-    for task in TASKS:
-        _, _, right, wrong = FIELDS[task]
-        if right in row and wrong in row:
-            return task
-    return None
+    """Return the task whose file a row is of, by its fields; None if of none."""
+    return next((task for task in TASKS if all(name in row for name in FIELDS[task][2:])), None)
 
 
 def _pair(row: dict[str, Any], task: Task, number: int, where: str) -> list[Answer]:

@@ -1,8 +1,8 @@
 """Public collections by name: the original files, fetched once over HTTPS from a fixed commit, and kept in a cache.
 
-A digest stands below only where it is known: that of HaluEval's qa and dialogue files was computed from copies of the
-originals and agrees with public records, that of RAGTruth's files is on public record in many independent projects. For
-the summarization file there is none; the commit fixes it, and the manifest says what came.
+Digests of HaluEval's qa and dialogue files were computed from copies of the originals and agree with public records;
+those of RAGTruth's files are on public record in many independent projects. The summarization file has none: its commit
+fixes it, and the manifest says what came.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Original:
         return self.path.rsplit("/", 1)[-1]
 
     def url(self, server: str = SERVER) -> str:
-        """Where it lies."""
+        """Return its address."""
         return f"{server}/{self.repository}/{self.commit}/{self.path}"
 
 
@@ -68,7 +68,7 @@ COLLECTIONS: dict[str, tuple[Original, ...]] = {
 
 
 def cache_folder() -> Path:
-    """Where fetched files are kept: FEDSRC_CACHE, or fedsrc in the user's cache folder."""
+    """Return where fetched files are kept: FEDSRC_CACHE, or fedsrc in the user's cache folder."""
     if named := os.environ.get("FEDSRC_CACHE"):
         return Path(named)
     home = os.environ.get("XDG_CACHE_HOME")
@@ -76,7 +76,7 @@ def cache_folder() -> Path:
 
 
 def folder_of(name: str, cache: Path | None = None) -> Path:
-    """The folder that a collection's files are kept in, named after their commit."""
+    """Return the folder of a collection's files, named after their commit."""
     return (cache or cache_folder()) / name.split("/", maxsplit=1)[0] / COLLECTIONS[name][0].commit
 
 
@@ -90,7 +90,7 @@ def fetch(
     tell: Callable[[str], None] = lambda _: None,
     plain_http: bool = False,
 ) -> Path:
-    """The folder with a collection's original files; those that are not there yet, or are damaged, are fetched.
+    """Return the folder with a collection's original files; fetch those that are missing or damaged.
 
     `plain_http` is for tests with a server of their own.
     """
@@ -110,7 +110,7 @@ def fetch(
 
 
 def download(url: str, *, limit: int, timeout: float, hint: str, plain_http: bool = False) -> bytes:
-    """The whole body at an https address, or an error: never part of it, and never more than `limit` bytes."""
+    """Fetch the whole body at an https address: never part of it, and never more than `limit` bytes."""
     schemes = {"https", "http"} if plain_http else {"https"}
     if urlsplit(url).scheme not in schemes:
         raise FedsrcError("only https is fetched", where=url, hint=hint)
@@ -118,23 +118,20 @@ def download(url: str, *, limit: int, timeout: float, hint: str, plain_http: boo
     request = urllib.request.Request(url, headers={"User-Agent": "fedsrc", "Accept-Encoding": "identity"})  # noqa: S310
     try:
         with opener.open(request, timeout=timeout) as response:
-            return _body(response, response.headers, limit)
+            data = _body(response, response.headers, limit)
     except urllib.error.HTTPError as error:
         with error:
             raise FedsrcError(f"the server answered {error.code} {error.reason}", where=url, hint=hint) from error
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         raise FedsrcError(f"cannot be fetched: {reason}", where=url, hint=hint) from error
-    except _RefusedError as error:
-        raise FedsrcError(str(error), where=url, hint=hint) from error
-
-
-class _RefusedError(Exception):
-    """What came is not what was asked for."""
+    if isinstance(data, str):
+        raise FedsrcError(data, where=url, hint=hint)
+    return data
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows a redirect only to an allowed scheme."""
+    """Follow a redirect only to an allowed scheme."""
 
     def __init__(self, schemes: set[str]) -> None:
         self.schemes = schemes
@@ -142,27 +139,28 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
-        """The request for the new address; an error that closes the connection if it is not allowed."""
+        """Return the request for the new address, or refuse it with an error that closes the connection."""
         if urlsplit(newurl).scheme not in self.schemes:
             reason = "and sends on to an address that is not https"
             raise urllib.error.HTTPError(req.full_url, code, reason, headers, fp)
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _body(response: IO[bytes], headers: Any, limit: int) -> bytes:
+def _body(response: IO[bytes], headers: Any, limit: int) -> bytes | str:
+    """Read a body; what is wrong with it is returned as a sentence."""
     length = headers.get("Content-Length", "")
     announced = int(length) if length.isdecimal() and len(length) < 20 else None
     if announced is not None and announced > limit:
-        raise _RefusedError(f"it is larger than {limit:,} bytes")
+        return f"it is larger than {limit:,} bytes"
     if headers.get("Content-Encoding", "identity") != "identity":
-        raise _RefusedError("the server packed it, which was not asked for")
+        return "the server packed it, which was not asked for"
     data = bytearray()
     while chunk := response.read(CHUNK):
         data += chunk
         if len(data) > limit:
-            raise _RefusedError(f"it is larger than {limit:,} bytes")
+            return f"it is larger than {limit:,} bytes"
     if announced not in (None, len(data)):
-        raise _RefusedError(f"it broke off after {len(data):,} of {announced:,} bytes")
+        return f"it broke off after {len(data):,} of {announced:,} bytes"
     return bytes(data)
 
 

@@ -20,7 +20,7 @@ ALIASES: Mapping[str, Collection[str]] = {  # a collection's name for a generato
 
 
 def provenance(generator: str, model: str, aliases: Mapping[str, Collection[str]] = ALIASES) -> Provenance:
-    """What a score of `model` on an answer of `generator` may be called.
+    """Return what a score of `model` on an answer of `generator` may be called.
 
     "matched" if the names are the same up to case, or declared to be the same; "unknown" if either is not named (a
     score without a model has none); otherwise "cross-model".

@@ -34,31 +34,26 @@ class _Source(NamedTuple):
 def read_ragtruth(
     folder: Path, *, task: str | None = None, model: str | None = None, split: str | None = None
 ) -> list[Answer]:
-    """Responses with their sources, optionally of one task (QA, Summary, Data2txt), generator or split."""
+    """Read responses with their sources, optionally of one task (QA, Summary, Data2txt), generator or split."""
     return [each.answer for each in read_noted(folder, task=task, model=model, split=split)]
 
 
 def read_noted(
     folder: Path, *, task: str | None = None, model: str | None = None, split: str | None = None
 ) -> list[Noted]:
-    """The same answers, each with its spans and the collection's word on its quality."""
+    """Read the same answers, each with its spans and the annotators' note on its quality."""
     sources = _sources(find(folder, "source_info"))
     found = [_noted(row, sources, where) for where, row in json_lines(find(folder, "response"))]
     check_ids((each.answer for each in found), str(folder))
-    kept = [
-        each
-        for each in found
-        if task in (None, each.answer.group)
-        and model in (None, each.answer.generator)
-        and split in (None, each.answer.split)
-    ]
+    wanted = {"group": task, "generator": model, "split": split}
+    kept = [each for each in found if all(v in (None, getattr(each.answer, name)) for name, v in wanted.items())]
     if not kept:
         raise FedsrcError("no response fits", where=str(folder), hint="check the task, the generator and the split")
     return kept
 
 
 def evidence_of(source: dict[str, Any], where: str = "source_info") -> tuple[str, str]:
-    """(question, evidence) of a source: passages for QA, the document for Summary, the record for Data2txt."""
+    """Return (question, evidence) of a source: passages for QA, the document for Summary, the record for Data2txt."""
     info = _field(source, "source_info", where)
     if isinstance(info, str):
         return "", text_of(info, "source_info", where)
@@ -74,15 +69,12 @@ def evidence_of(source: dict[str, Any], where: str = "source_info") -> tuple[str
 
 
 def find(folder: Path, name: str) -> Path:
-    """`response` or `source_info` in the folder, plain or gzipped."""
+    """Find `response` or `source_info` in the folder, plain or gzipped."""
     for suffix in (".jsonl", ".jsonl.gz"):
         if (folder / f"{name}{suffix}").is_file():
             return folder / f"{name}{suffix}"
-    raise FedsrcError(
-        f"there is no {name}.jsonl",
-        where=str(folder),
-        hint="fetch RAGTruth (ParticleMedia/RAGTruth) and name its folder",
-    )
+    hint = "fetch RAGTruth (ParticleMedia/RAGTruth) and name its folder"
+    raise FedsrcError(f"there is no {name}.jsonl", where=str(folder), hint=hint)
 
 
 def _sources(path: Path) -> dict[str, _Source]:
@@ -100,6 +92,7 @@ def _noted(row: dict[str, Any], sources: dict[str, _Source], where: str) -> Note
     if name not in sources:
         raise FedsrcError(f"source {name!r} is not in source_info", where=where)
     source, response, spans = sources[name], _text(row, "response", where), _spans(row, where)
+    places = [(span.start, span.end) for span in spans]
     answer = Answer(
         id=text_of(_field(row, "id", where), "id", where),
         source=name,
@@ -107,8 +100,8 @@ def _noted(row: dict[str, Any], sources: dict[str, _Source], where: str) -> Note
         evidence=source.evidence,
         response=response,
         loss=float(bool(spans)),
-        span_fraction=marked_fraction(response, [(span.start, span.end) for span in spans]),
-        spans=_inside(response, [(span.start, span.end) for span in spans]),
+        span_fraction=marked_fraction(response, places),
+        spans=_inside(response, places),
         generator=_text(row, "model", where),
         group=source.task,
         split=_text(row, "split", where),
@@ -142,13 +135,13 @@ def _span(label: dict[str, Any], where: str) -> Span:
 
 
 def _inside(response: str, places: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Those parts of the places that lie in the response."""
+    """Cut places to those parts that lie in the response."""
     cut = ((max(0, first), min(len(response), last)) for first, last in places)
     return tuple((start, end) for start, end in cut if start < end)
 
 
 def marked_fraction(response: str, places: Iterable[tuple[int, int]]) -> float:
-    """Share of the response's characters inside at least one marked span."""
+    """Return the share of the response's characters inside at least one marked span."""
     marked = bytearray(len(response))
     for start, end in _inside(response, places):
         marked[start:end] = b"\x01" * (end - start)

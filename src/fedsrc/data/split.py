@@ -1,7 +1,7 @@
 """Three-way split: development, calibration, evaluation, with all outputs of a source together.
 
-Which part a source falls into depends on its name and a recorded seed alone, so adding sources moves no other. The same
-goes for which answer stands for a source where only one may.
+The part of a source, and the one answer that stands for it where only one may, depend on names and a recorded seed
+alone, so adding sources moves no other.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from fedsrc.common.canonical import digest
 from fedsrc.common.durable import write_whole
@@ -19,12 +19,12 @@ from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 
 Part = Literal["development", "calibration", "evaluation"]
-PARTS: tuple[Part, ...] = ("development", "calibration", "evaluation")
+PARTS: tuple[Part, ...] = get_args(Part)
 DEFAULT = {"development": 0.2, "calibration": 0.5, "evaluation": 0.3}
 
 
 def part_of(source: str, seed: int, shares: Mapping[str, float] = DEFAULT) -> Part:
-    """The part of a source: a hash of seed and name against the cumulative shares."""
+    """Return the part of a source: a hash of seed and name against the cumulative shares."""
     place = int.from_bytes(hashlib.sha256(f"{seed}:{source}".encode()).digest()[:8], "big") / 2**64
     edge = 0.0
     for part in PARTS:
@@ -35,7 +35,7 @@ def part_of(source: str, seed: int, shares: Mapping[str, float] = DEFAULT) -> Pa
 
 
 def assign(answers: Iterable[Answer], seed: int, shares: Mapping[str, float] = DEFAULT) -> dict[str, Part]:
-    """Source -> part, for every source of the answers."""
+    """Assign a part to every source of the answers."""
     fair = set(shares) == set(PARTS) and all(share >= 0 for share in shares.values())
     if not (fair and abs(sum(shares.values()) - 1) <= 1e-9):  # false for NaN
         raise FedsrcError(f"shares must name {', '.join(PARTS)} and sum to one")
@@ -43,18 +43,18 @@ def assign(answers: Iterable[Answer], seed: int, shares: Mapping[str, float] = D
 
 
 def write_assignments(path: Path, assignments: Mapping[str, Part], seed: int) -> None:
-    """Write the split out, so that others can hold it."""
+    """Write the split to a file, so that others can use it."""
     value = {"format": 1, "seed": seed, "parts": dict(assignments)}
     write_whole(path, json.dumps(value, indent=1, sort_keys=True).encode() + b"\n")
 
 
 def select(answers: Iterable[Answer], assignments: Mapping[str, Part], part: Part) -> list[Answer]:
-    """The answers of one part."""
+    """Return the answers of one part."""
     return [answer for answer in answers if assignments[answer.source] == part]
 
 
 def torn(answers: Iterable[Answer], assignments: Mapping[str, Part]) -> int:
-    """How many texts of evidence stand in more than one part, under different source names."""
+    """Count texts of evidence that are in more than one part, under different source names."""
     parts: dict[str, set[Part]] = {}
     for answer in answers:
         parts.setdefault(answer.evidence.strip(), set()).add(assignments[answer.source])
@@ -62,7 +62,7 @@ def torn(answers: Iterable[Answer], assignments: Mapping[str, Part]) -> int:
 
 
 def join_sources(answers: Sequence[Answer]) -> list[Answer]:
-    """The answers with sources that share a text of evidence made one, under the name that comes first in the file."""
+    """Make sources that share a text of evidence one, under the name that comes first in the file."""
     heads = {answer.source: answer.source for answer in answers}
 
     def head(source: str) -> str:
@@ -81,7 +81,7 @@ def join_sources(answers: Sequence[Answer]) -> list[Answer]:
 
 
 def one_per_source(answers: Iterable[Answer], seed: int) -> list[Answer]:
-    """One answer of each source, in the answers' order: the one whose id and seed hash lowest, whatever its label."""
+    """Keep one answer of each source: the one whose id and seed hash lowest, whatever its label."""
     lowest: dict[str, tuple[str, str]] = {}
     kept = list(answers)
     for answer in kept:

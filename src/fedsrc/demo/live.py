@@ -1,6 +1,6 @@
 """The demo between real processes: five sites, a SuperNode beside each, a SuperLink, TLS and node keys, all here.
 
-Every party has a folder of its own, as if it were a machine: records, ledger and private keys of one are no other's.
+Every party has a folder of its own, as if it were a machine, with its records, ledger and private keys.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from fedsrc.data.embedded import score_table
 from fedsrc.demo.table import SITES, one_of_each_pair
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.airgap import answer_file, collect, start
-from fedsrc.federation.flower.grid import Settings
-from fedsrc.federation.flower.node_keys import name_of_public
+from fedsrc.federation.flower.plans import server_plan
 from fedsrc.federation.flower.processes import Child, Tls, environment, free_port, program
-from fedsrc.federation.flower.superlink import Address, ServerPlan, supervise
+from fedsrc.federation.flower.superlink import Address, supervise
 from fedsrc.federation.flower.trial_keys import make_trial
 from fedsrc.federation.live.site_socket import socket_of, too_long
 from fedsrc.federation.local import register_table
 from fedsrc.planning.register import Choices, development_part
 from fedsrc.protocol.certificate import Certificate, MonitorAccount
 from fedsrc.protocol.messages import read_request
+from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import development_rows
 from fedsrc.records.stream import Table
 from fedsrc.records.table import read_records
+from fedsrc.server.verify import Verified, verify
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
 
@@ -49,14 +50,18 @@ class Parties:
 
     @property
     def registration(self) -> Path:
-        return self.folder / "registration.toml"
+        return self.folder / REGISTRATION
 
     @property
     def run(self) -> Path:
         return self.folder / "run"
 
+    @property
+    def ca(self) -> Path:
+        return self.folder / "parties" / "ca.pem"
+
     def of(self, party: str, name: str) -> Path:
-        """A file of one party."""
+        """Return the path of a party's file."""
         return self.folder / "parties" / party / name
 
     def table(self, site: str) -> Path:
@@ -65,12 +70,8 @@ class Parties:
     def ledger(self, site: str) -> Path:
         return self.of(site, "records.csv.ledger")
 
-    @property
-    def ca(self) -> Path:
-        return self.folder / "parties" / "ca.pem"
-
     def site_command(self, site: str) -> list[str]:
-        """How a site is started, with a SuperNode beside it."""
+        """Return the command that starts a site, with a SuperNode beside it."""
         return [
             program("fedsrc"), "site", str(self.registration), str(self.table(site)), "--name", site,
             "--key", str(self.of(site, "site.key")), "--log", str(self.of(site, "site.log")),
@@ -78,18 +79,31 @@ class Parties:
             "--node-key", str(self.of(site, "node.key")),
         ]  # fmt: skip
 
-    def server_plan(self) -> ServerPlan:
-        """What `fedsrc server` would be told."""
-        nodes = {site: self.of(site, "node.pub") for site in self.sites}
-        names = {site: name_of_public(path) for site, path in nodes.items()}
-        settings = Settings(self.run.resolve(), self.of("server", "server.key").resolve(), names)
-        tls = Tls(self.ca, self.of("server", "tls.pem"), self.of("server", "tls.key"))
-        return ServerPlan(settings, Address(port=self.port), tls=tls, node_keys=nodes)
+
+def demo_live(folder: Path, tell: Tell) -> tuple[Path, Verified]:
+    """Play the demo between processes, and the same run by files beside it; return its folder and verdict."""
+    program("flower-superlink")
+    parties = Parties(folder)
+    registration = set_up(parties)
+    tell(f"Five sites and a server, each with its own folder in {folder / 'parties'}.")
+    play_live(parties, registration, tell)
+    found, again = verify(parties.run), folder / "by-files"
+    certificate = found.certificate
+    by_files(parties, registration, again)
+    if all((again / name).read_bytes() == (parties.run / name).read_bytes() for name in (TRANSCRIPT, CERTIFICATE)):
+        tell("Played again by files on the same releases: transcript and certificate are the same, byte for byte.")
+    elif certificate.absent + certificate.refused == 0 and all(site.records for site in certificate.sites):
+        raise FedsrcError("the run by files differs from the live one", where=str(folder))
+    else:
+        tell("Played again by files it is another run: live, a site did not come or did not answer in time.")
+    return parties.run, found
 
 
 def set_up(parties: Parties) -> Registration:
-    """Keys, certificates and tables of every party, a registration, and each site's word that it allows it."""
-    _check_sockets(parties)
+    """Make keys, certificates and tables of every party, register, and allow the registration at each site."""
+    if any(too_long(socket_of(parties.table(site).absolute())) for site in parties.sites):
+        what = "the folder's path is too long for the sites' sockets"
+        raise FedsrcError(what, where=str(parties.folder), hint="choose a shorter `output=`")
     if not parties.registration.exists():
         public = make_trial(parties.folder / "parties", parties.sites)
         write_whole(parties.registration, _register(parties, public).to_toml().encode())
@@ -97,19 +111,12 @@ def set_up(parties: Parties) -> Registration:
     for site in parties.sites:
         with closing(Ledger(parties.ledger(site))) as ledger:
             allow(ledger, site, registration, max_epsilon=registration.privacy.epsilon)
-    write_whole(parties.run / "registration.toml", registration.to_toml().encode())
+    write_whole(parties.run / REGISTRATION, registration.to_toml().encode())
     return registration
 
 
-def _check_sockets(parties: Parties) -> None:
-    """Refuse a folder in which a site could not listen, before anything is made."""
-    if any(too_long(socket_of(parties.table(site).absolute())) for site in parties.sites):
-        what = "the folder's path is too long for the sites' sockets"
-        raise FedsrcError(what, where=str(parties.folder), hint="choose a shorter -o")
-
-
 def _register(parties: Parties, public: dict[str, str]) -> Registration:
-    """The demo's registration: thresholds by the same development records, which here the server has."""
+    """Register with thresholds from the demo's development records, which here the server has."""
     whole = parties.of("server", "all.csv")
     write_whole(whole, one_of_each_pair(score_table("qa")).write_csv().encode())
     frame, records = pl.read_csv(whole), read_records(whole)
@@ -117,22 +124,22 @@ def _register(parties: Parties, public: dict[str, str]) -> Registration:
     whole.unlink()
     development = parties.of("server", "development.csv")
     write_whole(development, frame.filter(chosen).write_csv().encode())
-    for site in parties.sites:
-        own = frame.filter(~chosen & (pl.col("site") == site)).drop("site")
-        write_whole(parties.table(site), own.write_csv().encode())
+    own = {site: frame.filter(~chosen & (pl.col("site") == site)).drop("site") for site in parties.sites}
+    for site, table in own.items():
+        write_whole(parties.table(site), table.write_csv().encode())
     choices = Choices(
         target_risk=0.2, epsilon=4.0, batch=100, weights=dict.fromkeys(parties.sites, 1 / len(parties.sites)),
         server_key=public["server"], site_keys={site: public[site] for site in parties.sites},
-        capacities={site: pl.read_csv(parties.table(site)).height for site in parties.sites},
+        capacities={site: table.height for site, table in own.items()},
     )  # fmt: skip
-    table = read_records(development)
-    ledger = parties.of("server", "development.csv.ledger")
-    return register_table(choices, table, development_part(table, "record", 1.0), ledger, sites=parties.sites)
+    developing = read_records(development)
+    part, ledger = development_part(developing, "record", 1.0), parties.of("server", "development.csv.ledger")
+    return register_table(choices, developing, part, ledger, sites=parties.sites)
 
 
 @contextmanager
 def sites_running(parties: Parties, tell: Tell) -> Iterator[dict[str, Child]]:
-    """Every site in a process of its own, ended with all that it started."""
+    """Run every site in a process of its own, and end it with all that it started."""
     with ExitStack() as stack:
         running = {}
         for site in parties.sites:
@@ -142,14 +149,19 @@ def sites_running(parties: Parties, tell: Tell) -> Iterator[dict[str, Child]]:
         yield running
 
 
-def play_live(parties: Parties, tell: Tell) -> None:
-    """Sites, nodes and server until there is a certificate. Stopped at any point and called again, it goes on."""
+def play_live(parties: Parties, registration: Registration, tell: Tell) -> None:
+    """Run sites, nodes and server until there is a certificate. A call that was stopped resumes."""
+    plan = server_plan(
+        registration, parties.run, parties.of("server", "server.key"), address=Address(port=parties.port),
+        tls=Tls(parties.ca, parties.of("server", "tls.pem"), parties.of("server", "tls.key")),
+        node_keys={site: parties.of(site, "node.pub") for site in parties.sites},
+    )  # fmt: skip
     with sites_running(parties, tell):
-        supervise(parties.server_plan(), tell)
+        supervise(plan, tell)
 
 
 def by_files(parties: Parties, registration: Registration, folder: Path) -> Certificate | MonitorAccount:
-    """The same run by files: the sites' ledgers give the same releases for the same requests."""
+    """Play the same run by files: the sites' ledgers give the same releases for the same requests."""
     key = load(parties.of("server", "server.key"))
     if registration.server_key != public_hex(key):
         raise FedsrcError("the folder holds another server's key", where=str(parties.folder))
@@ -160,7 +172,7 @@ def by_files(parties: Parties, registration: Registration, folder: Path) -> Cert
 
 
 def _carry(parties: Parties, request: Path) -> Path:
-    """A request file to its site, and its release file back."""
+    """Carry a request file to its site, and return its release file."""
     site = read_request(request).request.site
     with closing(Ledger(parties.ledger(site))) as ledger:
         data = answer_file(request, lambda: Table(parties.table(site)), ledger, load(parties.of(site, "site.key")))

@@ -21,7 +21,7 @@ ABOUT = (
 
 
 def one_of_each_pair(table: pl.DataFrame) -> pl.DataFrame:
-    """Independent units: one response of each pair, by a fixed coin, dealt to the sites in turn."""
+    """Take one response of each pair, by a fixed coin, and deal them to the sites in turn."""
     pairs = table.height // 2
     coins = (np.random.PCG64(SEED).random_raw(pairs) >> np.uint64(63)).astype(np.int64)
     chosen = pl.Series(2 * np.arange(pairs) + coins)
@@ -31,6 +31,6 @@ def one_of_each_pair(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def write_table(path: Path) -> None:
-    """Put the demo's records where a user can look at them."""
+    """Write the demo's records where a user can look at them."""
     if not path.exists():
         write_whole(path, one_of_each_pair(score_table("qa")).write_csv().encode())
