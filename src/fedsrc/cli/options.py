@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from fedsrc.common import places
 from fedsrc.records.table import Columns
 from fedsrc.scores.models.backends import DTYPES
 
@@ -229,7 +230,7 @@ KEY = click.option(
 
 def server_key(path: Path | None) -> Path:
     """Where the server's key lies: the file named, or its own."""
-    return path or Path(click.get_app_dir("fedsrc")) / "server.key"
+    return path or places.server_key()
 
 
 SUCCESSION = click.option(

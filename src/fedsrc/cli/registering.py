@@ -13,15 +13,13 @@ from click.core import ParameterSource
 from fedsrc.cli.streams import say
 from fedsrc.cli.table import development_words, fallback_words, mixture_words
 from fedsrc.common.words import count
-from fedsrc.errors import FedsrcError
+from fedsrc.face import DEVELOPMENT_SHARE, chosen
 from fedsrc.federation.local import register_table
 from fedsrc.planning.register import Choices, development_labels, development_part, draft, origin_of
 from fedsrc.protocol.mechanism import thresholds_words
 from fedsrc.protocol.registration import Development, Registration
 from fedsrc.records.development import development_count
-from fedsrc.records.units import Records, check_unit, unit_count
-
-DEVELOPMENT_SHARE = 0.2
+from fedsrc.records.units import Records, unit_count
 
 
 def new_registration(
@@ -70,20 +68,7 @@ def say_development(table: Records, development: Development, picked: Choices) -
 
 def choices_of(settings: Mapping[str, Any], table: Records | None, path: Path) -> Choices:
     """The user's choices over the preset's."""
-    for name, flag in (("target_risk", "--target"), ("epsilon", "--epsilon")):
-        if settings.get(name) is None:
-            raise FedsrcError(
-                f"{flag} is needed", hint=f"{flag} {'0.2' if name == 'target_risk' else '4'}, for example"
-            )
-    if settings.get("method") and settings.get("preset") != "paper":
-        raise FedsrcError("--method belongs to --preset paper", hint="the default preset is the betting certificate")
-    names = {field.name for field in fields(Choices)}
-    given = {name: value for name, value in settings.items() if name in names and value is not None}
-    asked = settings.get("unit")
-    if table is None:
-        return Choices(**{**given, "independent": asked == "record"})
-    unit = check_unit(table, asked, str(path))
-    return Choices(**{**given, "unit": unit, "independent": asked == "record"})
+    return chosen(table, str(path), settings.get("target_risk"), settings.get("epsilon"), settings)
 
 
 def given_choices() -> list[str]:

@@ -96,12 +96,32 @@ def certify_table(
         write_whole(folder / REGISTRATION, registration.to_toml().encode())
         with closing(Transcript(folder / TRANSCRIPT)) as transcript:
             replay = Replay(registration, transcript.entries)
+            for site in sites:
+                _check_table(replay, site, folder)
             begin(replay, transcript)
             _announce(replay, transcript, sites)
             run(replay, transcript, LocalCarrier(sites), watch=watch)
             certificate = issue(registration, replay, transcript.chain).signed(key)
     certificate.save(folder / CERTIFICATE)
     return certificate
+
+
+def _check_table(replay: Replay, site: Site, folder: Path) -> None:
+    """Refuse a registration that was run on another table: the ledger would answer with that table's releases."""
+    digest = replay.registration.digest
+    given = site.ledger.spent(site.intake) - site.ledger.spent(site.intake, besides=digest)
+    if replay.tally.slots[replay.index[site.name]] and not given:
+        raise FedsrcError(
+            "holds a run of this registration on other records",
+            where=str(folder),
+            hint="choose another folder with `output=`; if the records are the same, name their ledger with `ledger=`",
+        )
+    if site.ledger.given(site.name, digest) > given:
+        raise FedsrcError(
+            "the very same registration was run on another table",
+            where=str(site.ledger.path),
+            hint="register these records under words of their own with `claim=`, or give them a ledger with `ledger=`",
+        )
 
 
 def _announce(replay: Replay, transcript: Transcript, sites: Sequence[Site]) -> None:

@@ -135,7 +135,7 @@ def check_folder(folder: Path, registration: Registration) -> None:
     if existing.exists():
         if Registration.read(existing).digest != registration.digest:
             raise FedsrcError(
-                "holds a run of another registration", where=str(folder), hint="choose another folder with -o"
+                "holds a run of another registration", where=str(folder), hint="choose another folder with `output=`"
             )
     elif any((folder / name).exists() for name in (TRANSCRIPT, CERTIFICATE)):
         raise FedsrcError("holds a run without its registration", where=str(folder))
