@@ -14,6 +14,7 @@ from __future__ import annotations
 import doctest
 import html
 import inspect
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -39,6 +40,7 @@ from fedsrc.records.memory import as_frame
 from fedsrc.report import charts
 from fedsrc.report.html import stylesheet
 from fedsrc.site.ledger import Ledger
+from tests.support import ROOT
 
 NO_PRIVACY = float("inf")
 
@@ -401,6 +403,11 @@ for name in ("certify", "forecast", "register", "verify"):
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_reference_names_the_surface() -> None:
+    page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^### `(\w+)`$", page, flags=re.MULTILINE)) == [x for x in fedsrc.__all__ if x[0] != "_"]
 
 
 def test_examples_of_the_surface() -> None:

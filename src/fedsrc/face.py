@@ -120,10 +120,10 @@ def certify(
         missing: "keep" makes a missing score one that is never accepted, a missing loss one that is unsupported.
         columns: What the table's columns are called, all at once; `score_column` and so on name one.
         sign_with: Private key files of sites whose keys are registered.
-        **options: Anything else that a registration fixes; see `Options`.
+        **options: The names of columns, and anything else that a registration fixes, as `Choices` names it.
 
     Returns:
-        The run: its certificate, folder and registration.
+        The run, with its certificate, its folder and its registration.
 
     Raises:
         FedsrcError: The table, a choice or the ledger does not allow it. Nothing was released, unless an earlier call
@@ -189,7 +189,7 @@ def register(
         fresh: Assert that no unit was in an earlier table, where the ledger cannot tell.
         missing: "keep" keeps rows with a missing score or loss.
         columns: What the table's columns are called.
-        **options: Anything else that a registration fixes; see `Options`.
+        **options: The names of columns, and anything else that a registration fixes, as `Choices` names it.
 
     Returns:
         The registration; its `digest` binds every release.
@@ -253,7 +253,7 @@ def forecast(
         risk: In place of records: the share of those that are unsupported.
         missing: "keep" keeps rows with a missing score or loss.
         columns: What the table's columns are called.
-        **options: Anything else that a registration fixes; see `Options`.
+        **options: The names of columns, and anything else that a registration fixes, as `Choices` names it.
 
     Returns:
         The estimate; `sentence()` says it in words.
@@ -307,7 +307,7 @@ def verify(
         revocations: Where notices of revocation lie besides the folder: a file, or a folder of them.
 
     Returns:
-        What was found: the certificate, whether its key is trusted, whether it has expired or was revoked.
+        The certificate, and whether its key is trusted, whether it has expired, and whether it was revoked.
 
     Raises:
         FedsrcError: There is no such run, or no trusted key signed it.

@@ -92,7 +92,7 @@ class Run:
             trusted: Public keys, one of which must have signed.
 
         Returns:
-            What was found: the certificate, whether its key is trusted, whether it has expired or was revoked.
+            The certificate, and whether its key is trusted, whether it has expired, and whether it was revoked.
 
         Raises:
             FedsrcError: Something in the folder is not as it was signed, or no trusted key signed it.
