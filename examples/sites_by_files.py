@@ -7,18 +7,18 @@ from argparse import ArgumentParser
 from contextlib import closing
 from pathlib import Path
 
-from fedsrc import Choices, Ledger, load_or_make, read_records
-from fedsrc.common.signing import Key, public_hex
+from fedsrc import register
+from fedsrc.common.signing import Key, load_or_make, public_hex
 from fedsrc.federation.airgap import answer_file, collect, start
-from fedsrc.planning.register import register_grid
 from fedsrc.protocol.messages import read_request
+from fedsrc.records.table import read_records
+from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
 
 SITES = ("ashford", "birch", "cedar")
 
 
 def make_table(path: Path, draw: random.Random) -> None:
-    path.parent.mkdir(parents=True)
     losses = [int(draw.random() < 0.35) for _ in range(600)]
     scores = [min(1.0, max(0.0, draw.gauss(0.4 if loss else 0.75, 0.15))) for loss in losses]
     rows = [f"{path.parent.name}-{i},{scores[i]:.3f},{losses[i]}" for i in range(600)]
@@ -26,15 +26,14 @@ def make_table(path: Path, draw: random.Random) -> None:
 
 
 def main(root: Path) -> None:
-    for site in SITES:
-        make_table(root / site / "records.csv", random.Random(site))
     keys = {name: load_or_make(root / name / "signing.key") for name in (*SITES, "coordinator")}
-    registration = register_grid(  # evenly spaced thresholds: no record is looked at
-        Choices(target_risk=0.2, epsilon=4.0, grid=True, rounds=3, weights=dict.fromkeys(SITES, 1 / 3),
-                server_key=public_hex(keys["coordinator"]), capacities=dict.fromkeys(SITES, 600),
-                site_keys={site: public_hex(keys[site]) for site in SITES}), SITES,
+    registration = register(  # evenly spaced thresholds: no record is looked at
+        target=0.2, epsilon=4, grid=True, rounds=3, sites=SITES, weights=dict.fromkeys(SITES, 1 / 3),
+        server_key=public_hex(keys["coordinator"]), capacities=dict.fromkeys(SITES, 600),
+        site_keys={site: public_hex(keys[site]) for site in SITES},
     )  # fmt: skip
-    for site in SITES:  # each site reads the registration, and allows it
+    for site in SITES:  # each site has a table, reads the registration, and allows it
+        make_table(root / site / "records.csv", random.Random(site))
         with closing(Ledger(root / site / "records.ledger")) as ledger:
             allow(ledger, site, registration, max_epsilon=4.0)
     run = root / "coordinator" / "run"

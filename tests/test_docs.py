@@ -28,10 +28,10 @@ LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("examples/*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("paper/*.md")]
 
 
-@pytest.mark.parametrize("name", ["air-gapped", "card", "choosing", "monitor", "your-own-table", "scores"])
+@pytest.mark.parametrize("name", ["air-gapped", "card", "choosing", "monitor", "notebook", "your-own-table", "scores"])
 def test_a_reader_can_follow(name: str, tmp_path: Path) -> None:
     reader, found = Reader(tmp_path), list(steps(ROOT / "docs" / f"{name}.md"))
-    assert any("fedsrc " in step.command for step in found)
+    assert any("fedsrc" in step.command for step in found)
     with warm(reader):
         for step in found:
             reader.run(step)

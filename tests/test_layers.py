@@ -2,7 +2,8 @@
 
 Mutants killed: a site that imports the server or the other way round, a gate that needs records, scores that know the
 protocol, a command or a report that leans on the demo, two rooms or two modules that import each other (lazily too),
-a module put into the root, a formula that reads a file, a name of the surface without a home, a heavy library loaded
+a module put into the root, a room that leans on the
+face, a formula that reads a file, a name of the surface without a home, a heavy library loaded
 by `fedsrc --help`, `import fedsrc` or `from fedsrc import Gate`, a test that leans on a benchmark.
 """
 
@@ -66,7 +67,15 @@ def rooms_used_by(room: str) -> set[str]:
 
 def test_the_rooms_are_these() -> None:
     assert {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"} == ROOMS
-    assert {path.name for path in ROOT.glob("*.py")} == {"__init__.py", "errors.py"}
+    assert {path.name for path in ROOT.glob("*.py")} == {"__init__.py", "errors.py", "face.py", "run.py"}
+
+
+def test_the_face_is_above_every_room_but_the_commands() -> None:
+    """Only commands use the calls and the run that users hold; the face needs neither them nor the demo."""
+    for face in ("face", "run"):
+        users = {room_of(module) for module, others in GRAPH.items() if face in others}
+        assert users <= {"", "cli", "face"}
+        assert not {room_of(other) for other in GRAPH[face]} & {"cli", "demo", "audit", "scores", "data"}
 
 
 def test_site_and_server_do_not_know_each_other() -> None:
@@ -184,7 +193,7 @@ def test_what_most_people_do_first_is_light(code: str) -> None:
 
 
 def test_the_check_of_lightness_can_fail() -> None:
-    assert {"polars", "numpy"} <= loaded_by("from fedsrc import read_records")
+    assert {"polars", "numpy"} <= loaded_by("from fedsrc import certify")
 
 
 def test_the_table_of_commands_is_theirs() -> None:

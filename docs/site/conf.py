@@ -6,10 +6,17 @@ reader's browser on an index that comes with the site, and theme and fonts are l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import inspect
+import os
+import re
+from contextlib import chdir, redirect_stdout
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 from docutils import nodes
 from latex2mathml.converter import convert
+
+import fedsrc
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -17,7 +24,7 @@ if TYPE_CHECKING:
 
 project = "fedsrc"
 author = "The fedsrc authors"
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "docs/index"
 include_patterns = [
     "docs/**.md",
@@ -32,6 +39,11 @@ exclude_patterns = [".venv", ".git", "build", "src", "tests", "research", "docs/
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4  # links to headings are checked, and their names are those of GitHub
 nitpicky = True
+nitpick_ignore_regex = [("py:.*", ".*")]  # types of other libraries, in signatures; links between pages stay strict
+autodoc_preserve_defaults = True
+autodoc_type_aliases = {name: name for name in ("ArrayLike", "Tabular", "Place", "Missing", "Preset", "Unit", "Reason")}
+python_maximum_signature_line_length = 88
+python_use_unqualified_type_names = True
 html_theme = "furo"
 html_title = "fedsrc"
 html_math_renderer = "mathml"
@@ -41,7 +53,8 @@ html_extra_path = ["start"]  # index.html, which leads to the first page
 
 # The order in which a newcomer needs them; every page must be here, or the build fails.
 SECTIONS = {
-    "Start": ["docs/your-own-table", "docs/choosing", "docs/card", "docs/guarantee", "examples/README"],
+    "Start": ["docs/your-own-table", "docs/notebook", "docs/choosing", "docs/card", "docs/guarantee"],
+    "Python": ["docs/reference", "examples/README"],
     "Several sites": ["docs/air-gapped", "docs/live"],
     "Scores": ["docs/scores"],
     "In production": ["docs/gate", "docs/monitor"],
@@ -49,6 +62,12 @@ SECTIONS = {
     "Project": ["SECURITY", "CONTRIBUTING", "CHANGELOG"],
     "Results": ["docs/results/studies/README", "docs/results/*", "docs/results/studies/*"],
 }
+NAME = re.compile(r"^### `(\w+)`$", flags=re.MULTILINE)
+SCRIPT = re.compile(r"^```python\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+IMAGE = re.compile(r"^!\[.*\]\(.*\)$", flags=re.MULTILINE)
+ALIAS = re.compile(r"TypeAliasForwardRef\('(\w+)'\)")
+WITH_MEMBERS = ("Run", "Certificate", "Forecast", "Verified", "Gate")
+READ_ONLY = ("Run", "Certificate", "Registration", "Forecast", "Verified")
 
 
 def add_contents(_: Sphinx, page: str, source: list[str]) -> None:
@@ -57,6 +76,39 @@ def add_contents(_: Sphinx, page: str, source: list[str]) -> None:
         for caption, pages in SECTIONS.items():
             names = "\n".join(f"/{name}" for name in pages)
             source[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n:caption: {caption}\n\n{names}\n```\n"
+
+
+def add_reference(_: Sphinx, page: str, source: list[str]) -> None:
+    """Complete the reference from the docstrings: in the repository the page only names what there is."""
+    if page == "docs/reference":
+        source[0] = NAME.sub(lambda found: f"{found[0]}\n\n{_documented(found[1])}", source[0])
+
+
+def _documented(name: str) -> str:
+    kind = "function" if inspect.isfunction(getattr(fedsrc, name)) else "class"
+    members = "\n   :members:\n   :member-order: bysource" if name in WITH_MEMBERS else ""
+    return f"```{{eval-rst}}\n.. auto{kind}:: fedsrc.{name}{members}\n```"
+
+
+def shown_signature(
+    _: Sphinx, what: str, name: str, __: object, ___: object, signature: str | None, returned: str | None
+) -> tuple[str, str | None]:
+    """Leave out the fields of values that nobody constructs, and call types by their names."""
+    if what == "class" and name.removeprefix("fedsrc.") in READ_ONLY:
+        return "", None
+    return ALIAS.sub(r"\1", signature or ""), returned
+
+
+def add_card(_: Sphinx, page: str, source: list[str]) -> None:
+    """Show on the site what a notebook shows: the page's own script is run, and its card stands where an image was."""
+    if page == "docs/notebook":
+        (script,) = SCRIPT.findall(source[0])[:1]
+        known: dict[str, Any] = {}
+        with TemporaryDirectory() as folder, chdir(folder), redirect_stdout(None):
+            os.environ |= dict.fromkeys(("XDG_STATE_HOME", "XDG_CONFIG_HOME"), folder)
+            exec(script, known)  # noqa: S102 (our own page)
+            card = known["run"]._repr_html_()
+        source[0] = IMAGE.sub(lambda _: f"```{{raw}} html\n{card}\n```", source[0], count=1)
 
 
 def inline_formula(translator: HTML5Translator, node: nodes.math) -> None:
@@ -72,5 +124,7 @@ def display_formula(translator: HTML5Translator, node: nodes.math_block) -> None
 
 
 def setup(app: Sphinx) -> None:
-    app.connect("source-read", add_contents)
+    for complete in (add_contents, add_reference, add_card):
+        app.connect("source-read", complete)
+    app.connect("autodoc-process-signature", shown_signature)
     app.add_html_math_renderer("mathml", (inline_formula, None), (display_formula, None))

@@ -1,8 +1,12 @@
 """fedsrc: from labelled records at several sites to a signed certificate on the risk of accepted answers.
 
+    run = fedsrc.certify("table.csv", target=0.2, epsilon=4)   # a file, a frame, or two arrays
+    run.certificate.status, run.certificate.threshold, run.certificate.risk_at_most
+
 records -> release -> transcript -> bounds -> certificate -> gate
 
-Names are imported when they are first used, so that `from fedsrc import Gate` loads what a gate needs and no more.
+Names are imported when they are first used, so that `from fedsrc import Gate` loads what a gate needs and no more. What
+is not here is imported from its room: `from fedsrc import protocol, site, server, federation, scores, data, audit`.
 """
 
 from __future__ import annotations
@@ -11,89 +15,64 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedsrc.common.signing import load_or_make
-    from fedsrc.errors import FedsrcError
-    from fedsrc.federation.local import certify_table, register_table
+    from fedsrc.errors import BusyError, DamagedError, FedsrcError, MissingExtraError
+    from fedsrc.face import certify, forecast, register, verify
     from fedsrc.gate.gate import Decision, Gate
-    from fedsrc.planning.forecast import Forecast, forecast
-    from fedsrc.planning.register import Choices, development_part, register
+    from fedsrc.planning.forecast import Forecast
+    from fedsrc.planning.register import Choices
     from fedsrc.protocol.certificate import Certificate
-    from fedsrc.protocol.messages import Release, Request
     from fedsrc.protocol.registration import Registration
-    from fedsrc.protocol.transcript import Transcript, read_transcript
-    from fedsrc.records.table import Columns, read_records
-    from fedsrc.records.units import Records, Units
-    from fedsrc.report.card import card_text
-    from fedsrc.server.bounds import Bounds, Look, look
-    from fedsrc.server.issue import issue
-    from fedsrc.server.loop import run
-    from fedsrc.server.state import Replay
-    from fedsrc.server.tally import Tally
-    from fedsrc.server.verify import Verified, verify
-    from fedsrc.site.ledger import Ledger
-    from fedsrc.site.release import make_release
+    from fedsrc.records.table import Columns
+    from fedsrc.run import Run
+    from fedsrc.server.verify import Verified
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "common.signing": ("load_or_make",),
-    "errors": ("FedsrcError",),
-    "federation.local": ("certify_table", "register_table"),
-    "gate.gate": ("Decision", "Gate"),
-    "planning.forecast": ("Forecast", "forecast"),
-    "planning.register": ("Choices", "development_part", "register"),
+    "errors": (
+        "BusyError",
+        "DamagedError",
+        "FedsrcError",
+        "MissingExtraError",
+    ),
+    "face": (
+        "certify",
+        "forecast",
+        "register",
+        "verify",
+    ),
+    "gate.gate": (
+        "Decision",
+        "Gate",
+    ),
+    "planning.forecast": ("Forecast",),
+    "planning.register": ("Choices",),
     "protocol.certificate": ("Certificate",),
-    "protocol.messages": ("Release", "Request"),
     "protocol.registration": ("Registration",),
-    "protocol.transcript": ("Transcript", "read_transcript"),
-    "records.table": ("Columns", "read_records"),
-    "records.units": ("Records", "Units"),
-    "report.card": ("card_text",),
-    "server.bounds": ("Bounds", "Look", "look"),
-    "server.issue": ("issue",),
-    "server.loop": ("run",),
-    "server.state": ("Replay",),
-    "server.tally": ("Tally",),
-    "server.verify": ("Verified", "verify"),
-    "site.ledger": ("Ledger",),
-    "site.release": ("make_release",),
+    "records.table": ("Columns",),
+    "run": ("Run",),
+    "server.verify": ("Verified",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "Bounds",
+    "BusyError",
     "Certificate",
     "Choices",
     "Columns",
+    "DamagedError",
     "Decision",
     "FedsrcError",
     "Forecast",
     "Gate",
-    "Ledger",
-    "Look",
-    "Records",
+    "MissingExtraError",
     "Registration",
-    "Release",
-    "Replay",
-    "Request",
-    "Tally",
-    "Transcript",
-    "Units",
+    "Run",
     "Verified",
     "__version__",
-    "card_text",
-    "certify_table",
-    "development_part",
+    "certify",
     "forecast",
-    "issue",
-    "load_or_make",
-    "look",
-    "make_release",
-    "read_records",
-    "read_transcript",
     "register",
-    "register_table",
-    "run",
     "verify",
 ]
 

@@ -10,9 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedsrc import Choices, certify_table, development_part, read_records, register_table
+from fedsrc import Choices
 from fedsrc.common.signing import Key
 from fedsrc.demo import table as demo
+from fedsrc.federation.local import certify_table, register_table
+from fedsrc.planning.register import development_part
+from fedsrc.records.table import read_records
 from tests.support.helpers import registration, table
 
 KEY = Key.from_private_bytes(b"b" * 32)

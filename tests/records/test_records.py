@@ -57,7 +57,7 @@ BAD = {
     "negative": ("loss,score\n-0.1,0.7\n", r"line 2: loss -0.1 is outside \[0, 1\]"),
     "infinite": ("loss,score\n0,inf\n", r"line 2: score inf is outside"),
     "word": ("loss,score\n0,0.5\nyes,0.5\n", r"line 3: loss 'yes' is not a number"),
-    "no column": ("label,score\n1,0.5\n", r"no column 'loss' \(--loss-column\); the table has 'label', 'score'"),
+    "no column": ("label,score\n1,0.5\n", r"no column 'loss' \(`loss_column=`\); the table has 'label', 'score'"),
     "semicolons": ("loss;score\n1;0.5\n", r"separated by ';'(.|\n)*hint: save it with commas"),
     "semicolons and decimal commas": ("id;loss;score\na;1;0,5\n", r"separated by ';'"),
     "some semicolons": ("loss;score, raw\n1;0.5,0.4\n", r"no column 'score'(.|\n)*hint: save it with commas"),
@@ -100,7 +100,7 @@ def test_a_column_that_is_named_must_be_there(tmp_path: Path, what: str) -> None
     for named in ({what: "clinik"}, others):
         if not named:
             continue
-        with pytest.raises(FedsrcError, match=rf"no column {named[what]!r} \(--{what}-column\); the table has 'loss'"):
+        with pytest.raises(FedsrcError, match=rf"no column {named[what]!r} \(`{what}_column=`\); the table has 'loss'"):
             read_records(path, columns=Columns(**named))
     assert read_records(path, columns=Columns(loss="loss")).site_names == ("local",)
 

@@ -283,7 +283,7 @@ def test_errors_of_other_formats(tmp_path: Path, ledger: Ledger) -> None:
 def test_a_named_column_that_is_not_there(tmp_path: Path, ledger: Ledger) -> None:
     path = write(random_frame(np.random.default_rng(0), 9), tmp_path / "t.parquet")
     source = Table(path, Columns(site="clinik"))
-    assert "no column 'clinik' (--site-column); the table has 'note'" in trouble(source.whole)
+    assert "no column 'clinik' (`site_column=`); the table has 'note'" in trouble(source.whole)
     assert trouble(lambda: open_table(registered(), "a", source, ledger)) == trouble(source.whole)
 
 

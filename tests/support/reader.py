@@ -81,7 +81,8 @@ class Reader:
     def environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FEDSRC_")}
         path = [str(self.bin), str(Path(sys.executable).parent), kept.get("PATH", "")]
-        return {**kept, "PATH": os.pathsep.join(path), "HOME": str(self.home), "XDG_CONFIG_HOME": str(self.home)}
+        own = dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"), str(self.home))
+        return {**kept, **own, "PATH": os.pathsep.join(path)}
 
     def run(self, step: Step) -> str:
         """Run one command, compare it with what the page says, and return what it printed."""

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from pydantic import BaseModel
 
 from fedsrc.cli.types import COUNTS, DIGITS, EPSILON, JOBS_AT_ONCE, NUMBERS, SHARE, TEXTS, FilePath, FolderPath
+from fedsrc.common import places
 from fedsrc.monitor.monitor import MonitorChoices
 from fedsrc.planning.register import Choices, Preset
 from fedsrc.protocol.methods import Monitor, Stitched
@@ -93,7 +94,7 @@ INSECURE = click.option("--insecure", is_flag=True, help="Talk to another machin
 
 def server_key(path: Path | None) -> Path:
     """Return where the server's key is: the file named, or the user's own."""
-    return path or Path(click.get_app_dir("fedsrc")) / "server.key"
+    return path or places.server_key()
 
 
 _TRUST: dict[str, Any] = {"type": DIGITS, "multiple": True, "help": "Public key that may have signed; repeatable."}

@@ -69,9 +69,7 @@ def finish(
     sys.exit(exit_status("CERTIFIED" if sound else found.status, wrong=revoked is not None))
 
 
-def _card(
-    found: Certificate, replay: Replay, folder: Path, notes: tuple[str, ...], revoked: Revocation | None
-) -> str:
+def _card(found: Certificate, replay: Replay, folder: Path, notes: tuple[str, ...], revoked: Revocation | None) -> str:
     verify = f"fedsrc verify {folder}"
     return card_text(found, registration=replay.registration, verify=verify, notes=notes, revoked=revoked)
 

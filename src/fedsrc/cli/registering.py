@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from fedsrc.cli.streams import say
 from fedsrc.cli.table import development_words, fallback_words, mixture_words
 from fedsrc.common.words import count
-from fedsrc.errors import FedsrcError
+from fedsrc.face import DEVELOPMENT_SHARE, chosen
 from fedsrc.federation.local import register_table
 from fedsrc.planning.register import Choices, development_labels, development_part, draft, origin_of
 from fedsrc.protocol.privacy import Development
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import development_count
-from fedsrc.records.units import Records, check_unit, unit_count
+from fedsrc.records.units import Records, unit_count
 from fedsrc.server.wording_2 import thresholds_words
-
-DEVELOPMENT_SHARE = 0.2
 
 
 def new_registration(
@@ -68,14 +65,4 @@ def say_development(table: Records, development: Development, picked: Choices) -
 
 def choices_of(settings: Mapping[str, Any], table: Records | None, path: Path) -> Choices:
     """Return the user's choices, over the preset's."""
-    for name, flag, example in (("target_risk", "--target", "0.2"), ("epsilon", "--epsilon", "4")):
-        if settings.get(name) is None:
-            raise FedsrcError(f"{flag} is needed", hint=f"{flag} {example}, for example")
-    if settings.get("method") and settings.get("preset") != "paper":
-        raise FedsrcError("--method belongs to --preset paper", hint="the default preset is the betting certificate")
-    names = {field.name for field in fields(Choices)}
-    given = {name: value for name, value in settings.items() if name in names and value is not None}
-    given["independent"] = settings.get("unit") == "record"
-    if table is not None:
-        given["unit"] = check_unit(table, settings.get("unit"), str(path))
-    return Choices(**given)
+    return chosen(table, str(path), settings.get("target_risk"), settings.get("epsilon"), settings)

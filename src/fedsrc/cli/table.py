@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from fedsrc.cli.options import COLUMNS
+from fedsrc.common.places import ledger_beside
 from fedsrc.common.words import count, plain
-from fedsrc.errors import FedsrcError
 from fedsrc.planning.register import Choices, Labels
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.stream import Table
 from fedsrc.records.table import Columns
 from fedsrc.records.units import LOCAL_SITE, Records, Unit
 
+ledger_of = ledger_beside
 MOST = 12  # columns or sites that one line names
 
 
@@ -39,13 +40,7 @@ def development_words(units: int, unit: Unit, labels: Labels, thresholds: int) -
             f"Thresholds from {count(units, unit)} are rough; more records, or --grid, which takes evenly"
             " spaced ones, may accept more."
         )
-    if labels.wrong_way:
-        lines.append(
-            f"warning: more answers with high scores are unsupported ({labels.upper:.0%} above the middle score) than"
-            f" with low ones ({labels.lower:.0%}): is the loss the right way round (1 = unsupported), and the score"
-            " (higher = better supported)?"
-        )
-    return lines
+    return lines if labels.warning is None else [*lines, f"warning: {labels.warning}"]
 
 
 def fallback_words(registration: Registration, picked: Choices) -> list[str]:
@@ -78,31 +73,6 @@ def listed(names: Sequence[str]) -> str:
     """List the first few names."""
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
     return ", ".join(map(plain, names[:MOST])) + more
-
-
-def ledger_of(records: Path) -> Path:
-    """Return the ledger beside the records: beside the file itself, whatever links lead to it."""
-    try:
-        linked, names = records.is_symlink(), records.stat().st_nlink
-    except OSError:
-        linked, names = False, 1  # whoever reads the table says what is wrong with it
-    if names > 1:
-        raise FedsrcError(
-            f"this file has {names} names (hard links), and under each of them it would have a ledger of its own",
-            where=str(records),
-            hint="name one ledger for all of them with --ledger, or keep one name",
-        )
-    beside = records.with_name(records.name + ".ledger")
-    if not linked:
-        return beside
-    place = records.resolve()
-    if beside.exists():
-        raise FedsrcError(
-            f"there is a ledger beside this link, and records have theirs beside the file itself, {place}",
-            where=str(beside),
-            hint="name the one that knows what was released with --ledger; if both do, pass new records only",
-        )
-    return place.with_name(place.name + ".ledger")
 
 
 def table_at(path: Path, settings: Mapping[str, Any]) -> Table:

@@ -84,7 +84,11 @@ def certify_table(
     released_development(registration)
     with closing(Ledger(ledger_path)) as ledger:
         sites = admit_table(registration, records, ledger, in_order=in_order, fresh=fresh, keys=site_keys)
+        for site in sites:
+            _check_alone(registration, site)
         with session:
+            for site in sites:
+                _check_same(session.replay, site, folder)
             silent = {site.name for site in session.silent}
             session.announce(site.hello(site.room()) for site in sites if site.name in silent)
             if session.replay.ended is not None:
@@ -117,3 +121,28 @@ def admit_table(
     for site in sites:
         allow(ledger, site.name, registration)
     return sites
+
+
+def _check_alone(registration: Registration, site: Site) -> None:
+    """Refuse a registration that was run on another table: the ledger would answer with that table's releases."""
+    if site.ledger.given(site.name, registration.digest) > _given(registration, site):
+        raise FedsrcError(
+            "the very same registration was run on another table",
+            where=str(site.ledger.path),
+            hint="register these records under words of their own with `claim=`, or give them a ledger with `ledger=`",
+        )
+
+
+def _check_same(replay: Replay, site: Site, folder: Path) -> None:
+    """Refuse the folder of a run on other records."""
+    if replay.tally.slots[replay.index[site.name]] and not _given(replay.registration, site):
+        raise FedsrcError(
+            "holds a run of this registration on other records",
+            where=str(folder),
+            hint="choose another folder with `output=`; if the records are the same, name their ledger with `ledger=`",
+        )
+
+
+def _given(registration: Registration, site: Site) -> int:
+    """Return how many units of its table a site has released under a registration."""
+    return site.ledger.spent(site.intake) - site.ledger.spent(site.intake, besides=registration.digest)

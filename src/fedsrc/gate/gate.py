@@ -85,15 +85,28 @@ class Status(NamedTuple):
 
 
 class Gate:
-    """Accepts a score if a trusted, current certificate does. Any number of threads may share one.
+    """Accept a score if a trusted, current certificate does. Any number of threads may share one gate.
 
-    `certificate` is a run folder or a certificate file; `trusted` are the public keys that may have signed it. `claim`
-    names what it must speak of (score, loss, population, target_risk, failure_probability, unit, registration): every
-    field given must be equal, now and in every renewal. Any other certificate is refused with a FedsrcError, and so is
-    one that has expired or certifies nothing. A certificate that was halted makes a gate that accepts nothing;
-    `halt_file` is where a halt is kept, beside the certificate unless you say otherwise. One that its issuer revoked is
-    refused; notices are looked for beside it and in `revocations`, a file or a folder. `successions` are files by which
-    a trusted key names the one that takes its place.
+    Args:
+        certificate: A run folder or a certificate file.
+        trusted: Public keys, got out of band, one of which must have signed.
+        claim: What the certificate must speak of, now and in every renewal: any of score, loss, population,
+            target_risk, failure_probability, unit, registration. Every field given must be equal.
+        halt_file: Where a halt is kept; without it, beside the certificate.
+        successions: Files by which a trusted key names the one that takes its place.
+        revocations: Where notices of revocation lie besides the certificate: a file, or a folder of them.
+        renew_days: From how many days before its end `status` says that the certificate should be renewed.
+        clock: Seconds since 1970.
+
+    Raises:
+        FedsrcError: The certificate is not signed by a trusted key, speaks of something else, has expired, was revoked
+            or certifies nothing. One that was halted makes a gate that accepts nothing.
+
+    Example:
+        >>> key = Certificate.read("run/certificate.json").key
+        >>> gate = Gate("run/", trusted=[key], claim={"target_risk": 0.2})
+        >>> gate.accept(0.99), gate.decide(0.01).reason
+        (True, 'score below the threshold')
     """
 
     def __init__(

@@ -78,6 +78,17 @@ class Labels:
     lower: float
     wrong_way: bool
 
+    @property
+    def warning(self) -> str | None:
+        """What to ask whoever has the table, if scores seem to be the wrong way round."""
+        if not self.wrong_way:
+            return None
+        return (
+            f"more answers with high scores are unsupported ({self.upper:.0%} above the middle score) than with low"
+            f" ones ({self.lower:.0%}): is the loss the right way round (1 = unsupported), and the score (higher ="
+            " better supported)?"
+        )
+
 
 def quantile_thresholds(scores: Floats, count: int) -> tuple[float, ...]:
     """The j/(count+1) quantiles of development scores; ties are merged."""

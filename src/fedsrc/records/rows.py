@@ -9,6 +9,7 @@ never change with a library.
 from __future__ import annotations
 
 import hashlib
+import json
 from functools import cached_property
 
 import numpy as np
@@ -46,6 +47,14 @@ def row_digests(frame: pl.DataFrame) -> Digests:
     cells.sort(axis=1)
     halves = [_folded(cells, np.uint64(start)) for start in LANES]
     return np.column_stack(halves).astype("<u8").view(np.uint8).reshape(frame.height, WIDTH)
+
+
+def content_digest(frame: pl.DataFrame) -> str:
+    """SHA-256 of a table in memory: its cells by value, in row order, under the names of their columns."""
+    whole = hashlib.sha256(json.dumps([sorted(frame.columns), frame.height]).encode())
+    for name in sorted(frame.columns):
+        whole.update(_cells(frame[name]).astype("<u8").tobytes())
+    return whole.hexdigest()
 
 
 def tidy(column: pl.Series) -> pl.Series:

@@ -125,7 +125,7 @@ class Table:
     def version(self) -> Version:
         """What changes when the file does, told without reading it."""
         _, place = self._scan
-        return file_version(place.path)
+        return file_version(Path(place.path))
 
     @cached_property
     def _scan(self) -> tuple[pl.LazyFrame, Place]:

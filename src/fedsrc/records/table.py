@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from fedsrc.common.tables import UNREADABLE
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.records.order import Positions
-from fedsrc.records.rows import Rows, tidy
+from fedsrc.records.rows import Rows, content_digest, tidy
 from fedsrc.records.units import LOCAL_SITE, Records
 
 Missing = Literal["refuse", "keep"]
@@ -63,13 +63,13 @@ class Columns:
             name = self.name(what)
             if name not in present and (what in NEEDED or getattr(self, what)):
                 raise FedsrcError(
-                    f"no column {name!r} (--{what}-column); the table has {', '.join(map(repr, present)) or 'none'}",
+                    f"no column {name!r} (`{what}_column=`); the table has {', '.join(map(repr, present)) or 'none'}",
                     where=where,
                     hint=_other_name(name, what, present),
                 )
             if what not in NEEDED and name in (self.name("score"), self.name("loss")):
                 raise FedsrcError(
-                    f"column {name!r} is the score or the loss, and cannot be the {what} (--{what}-column) too",
+                    f"column {name!r} is the score or the loss, and cannot be the {what} (`{what}_column=`) too",
                     where=where,
                 )
 
@@ -100,10 +100,23 @@ def read_records(path: Path, *, columns: Columns | None = None, missing: Missing
 
 def collect_records(table: pl.LazyFrame, place: Place, names: Columns, missing: Missing) -> Records:
     """Read and check a table that was scanned."""
-    path = place.path
+    path = Path(place.path)
     with readable(path):
         version = file_version(path)
         frame = table.collect()
+    found = _checked(frame, place, names, missing, lambda: file_digest(path))
+    check_version(path, version)
+    return found
+
+
+def frame_records(
+    frame: pl.DataFrame, *, columns: Columns | None = None, missing: Missing = "refuse", name: str = "the table"
+) -> Records:
+    """Check a table in memory, which is known by its content; the first bad value is named with its row."""
+    return _checked(frame, Place(name, "row", 1), columns or Columns(), missing, lambda: content_digest(frame))
+
+
+def _checked(frame: pl.DataFrame, place: Place, names: Columns, missing: Missing, digest: Callable[[], str]) -> Records:
     check = Check(place, names, missing, frame.columns)
     part = check.part(frame)
     ids = part.text.get("id")
@@ -112,10 +125,8 @@ def collect_records(table: pl.LazyFrame, place: Place, names: Columns, missing: 
     found = {what: _codes(column) for what, column in part.text.items() if what != "id"}
     site, site_names = found.get("site", (np.zeros(frame.height, np.int64), (LOCAL_SITE,)))
     source, source_names = found.get("source", (None, ()))
-    digest = file_digest(path)
-    check_version(path, version)
     return Records(
-        digest=digest,
+        digest=digest(),
         score=part.score,
         loss=part.loss,
         site=site,
@@ -175,9 +186,9 @@ def repeats(column: pl.Series | None) -> bool:
 
 @dataclass(frozen=True)
 class Place:
-    """Turns a row number into words: line 812 of a text file, row 811 of a Parquet file."""
+    """Turns a row number into words: line 812 of a text file, row 811 of a Parquet file or of a table in memory."""
 
-    path: Path
+    path: Path | str
     word: Literal["line", "row"]
     first: int
 

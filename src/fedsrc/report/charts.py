@@ -26,12 +26,21 @@ STYLE: dict[Any, Any] = {
     "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False, "lines.linewidth": 1.4,
     "xtick.major.size": 2.5, "ytick.major.size": 2.5,
 }  # fmt: skip
+ON_PAPER = {"ink": "#1c1e21", "muted": "#565a60", "accent": "#14598f", "grid": "#d9dce0"}  # as in card.css, by day
 POINTS = 200
 _drawing = threading.Lock()  # matplotlib's settings are global
 
 
 def can_draw() -> bool:
     return find_spec("matplotlib") is not None
+
+
+def standalone(svg: str) -> str:
+    """A chart of a page as a file of its own, in the page's colours by day."""
+    for name, colour in ON_PAPER.items():
+        svg = svg.replace(f"var(--{name})", colour)
+    head = '<svg xmlns="http://www.w3.org/2000/svg" style="background: #fff; font-family: sans-serif" '
+    return svg.replace("<svg ", head, 1)
 
 
 def evidence_chart(view: View) -> str:

@@ -137,6 +137,6 @@ def is_new(folder: Path, registration: Registration) -> bool:
             raise FedsrcError("holds a run without its registration", where=str(folder))
         return True
     if Registration.read(existing).digest != registration.digest:
-        hint = "choose another folder with -o"
+        hint = "choose another folder with `output=`"
         raise FedsrcError("holds a run of another registration", where=str(folder), hint=hint)
     return False

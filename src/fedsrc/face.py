@@ -1,0 +1,443 @@
+"""One call for each thing that people do first: certify, register, forecast, verify. The command line does the same."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
+
+import polars as pl
+from numpy.typing import ArrayLike
+from pydantic import TypeAdapter, ValidationError
+
+from fedsrc.common import signing
+from fedsrc.common.durable import write_whole
+from fedsrc.common.places import ledger_beside, server_key, state_folder
+from fedsrc.common.values import describe
+from fedsrc.errors import FedsrcError
+from fedsrc.federation.local import certify_table, register_table
+from fedsrc.planning import forecast as planning
+from fedsrc.planning.register import (
+    Choices,
+    Labels,
+    Preset,
+    development_labels,
+    development_part,
+    register_grid,
+)
+from fedsrc.planning.register import register as register_exactly
+from fedsrc.planning.renew import renew as renewed
+from fedsrc.protocol.registration import Registration
+from fedsrc.records.memory import KINDS, as_frame, from_arrays, is_frame
+from fedsrc.records.table import Columns, Missing, frame_records, read_records
+from fedsrc.records.units import LOCAL_SITE, Records, Unit, check_unit
+from fedsrc.run import Run, key_list
+from fedsrc.server import verify as verifying
+
+DEVELOPMENT_SHARE = 0.2  # of a table that brings no registration: it chooses thresholds, and does not calibrate
+LEDGER = "ledger.db"
+Place: TypeAlias = str | PathLike[str]
+Tabular: TypeAlias = "Place | pl.DataFrame | pl.LazyFrame | Mapping[str, ArrayLike] | ArrayLike"
+
+
+class Options(TypedDict, total=False):
+    """What may be decided besides target and epsilon, under the names of the command line's options.
+
+    The first six name columns of the table; the others are fields of a registration, and `Choices` has their defaults.
+    """
+
+    score_column: str
+    loss_column: str
+    site_column: str
+    source_column: str
+    group_column: str
+    id_column: str
+    preset: Preset
+    method: Literal["contrast", "variance-adaptive", "ratio"]
+    unit: Unit
+    thresholds: int
+    grid: bool
+    public_development: bool
+    min_acceptance: float
+    failure_probability: float
+    delta: float
+    batch: int
+    rounds: int
+    policy: Literal["first", "final", "recruit"]
+    dropout: Literal["independent", "adversarial"]
+    max_answers: int
+    answer_weight: Literal["source", "answer"]
+    loss_grid: int
+    weights: Mapping[str, float]
+    drift: Mapping[str, float]
+    validity_days: int
+    server_key: str
+    site_keys: Mapping[str, str]
+    capacities: Mapping[str, int]
+    claim: Mapping[str, str]
+
+
+def certify(
+    table_or_scores: Tabular,
+    losses: ArrayLike | None = None,
+    *,
+    target: float | None = None,
+    epsilon: float | None = None,
+    registration: Registration | Place | None = None,
+    output: Place | None = None,
+    ledger: Place | None = None,
+    key: Place | None = None,
+    in_order: bool = False,
+    fresh: bool = False,
+    missing: Missing = "refuse",
+    columns: Columns | None = None,
+    sign_with: Mapping[str, Place] | None = None,
+    **options: Unpack[Options],
+) -> Run:
+    """Certify a labelled table: from scores and losses in [0, 1] to a signed certificate, or an honest abstention.
+
+    Every record is released at most once, with noise, and a ledger remembers it. The same call again releases nothing
+    and returns the same run; another target or epsilon gets the records that are left.
+
+    Args:
+        table_or_scores: A file (CSV, TSV, Parquet, JSON lines), a polars or pandas frame, a mapping of columns, or an
+            array of scores. A table has the columns `score` and `loss`, and optionally `site`, `source`, `id`.
+        losses: One loss for each score, where scores are an array: 1 is unsupported, 0 is supported.
+        target: The largest tolerated share of unsupported answers among those accepted.
+        epsilon: The privacy loss of a record; smaller is more private, `float("inf")` is none.
+        registration: What was registered before, in place of `target`, `epsilon` and every option: a file, or what
+            `register` returned. Without it, a fifth of the table chooses the thresholds and does not calibrate.
+        output: The folder of the run. Without it the run is kept in the user's state folder; `run.folder` says where.
+        ledger: The ledger. Without it, that of a file lies beside the file. Frames and arrays go to one ledger in the
+            user's state folder, which knows rows by what they hold; without privacy, each has one of its own.
+        key: The file of the key that signs; made on first use. Without it, the one that `fedsrc keys` shows.
+        in_order: The table is a stream: use units in its order, not shuffled.
+        fresh: Assert that no unit was in an earlier table, where the ledger cannot tell.
+        missing: "keep" makes a missing score one that is never accepted, a missing loss one that is unsupported.
+        columns: What the table's columns are called, all at once; `score_column` and so on name one.
+        sign_with: Private key files of sites whose keys are registered.
+        **options: The names of columns, and anything else that a registration fixes, as `Choices` names it.
+
+    Returns:
+        The run, with its certificate, its folder and its registration.
+
+    Raises:
+        FedsrcError: The table, a choice or the ledger does not allow it. Nothing was released, unless an earlier call
+            did, and the message says what to do.
+
+    Example:
+        >>> run = fedsrc.certify("table.csv", target=0.2, epsilon=4, output="run/")
+        >>> run.certificate.status
+        'CERTIFIED'
+        >>> scores, losses = [0.9, 0.2, 0.8, 0.7] * 500, [0, 1, 0, 0] * 500
+        >>> fedsrc.certify(scores, losses, target=0.2, epsilon=float("inf")).certificate.acceptance_at_least > 0.5
+        True
+    """
+    data = _read(table_or_scores, losses, columns, missing, options)
+    if registration is None:
+        choices = chosen(data.records, data.name, target, epsilon, options)
+        place = _ledger(data, ledger, private=not math.isinf(choices.epsilon))
+        part = development_part(data.records, choices.unit, DEVELOPMENT_SHARE)
+        _warn(development_labels(data.records, part, choices.unit))
+        registered = register_table(choices, data.records, part, place, in_order=in_order, fresh=fresh)
+    else:
+        _check_free(target, epsilon, options)
+        registered = _registered(registration)
+        place = _ledger(data, ledger, private=registered.privacy.private)
+    folder = _run_folder(data.records, registered) if output is None else Path(output)
+    signer = signing.load_or_make(server_key() if key is None else Path(key))
+    site_keys = {name: signing.load(Path(path)) for name, path in (sign_with or {}).items()}
+    certificate = certify_table(
+        registered, data.records, folder, place, signer, in_order=in_order, fresh=fresh, site_keys=site_keys
+    )
+    return Run(folder, registered, certificate)
+
+
+def register(
+    table_or_scores: Tabular | None = None,
+    losses: ArrayLike | None = None,
+    *,
+    target: float | None = None,
+    epsilon: float | None = None,
+    output: Place | None = None,
+    sites: Sequence[str] | None = None,
+    renew: Place | None = None,
+    ledger: Place | None = None,
+    fresh: bool = False,
+    missing: Missing = "refuse",
+    columns: Columns | None = None,
+    **options: Unpack[Options],
+) -> Registration:
+    """Fix everything before calibration: thresholds from labelled development records, and your choices.
+
+    The records are released once, with noise, and can no longer calibrate. To certify one table, `certify` alone does.
+
+    Args:
+        table_or_scores: Development records, as `certify` takes a table. Without any, `grid=True` and `sites` are
+            needed.
+        losses: One loss for each score, where scores are an array.
+        target: The largest tolerated share of unsupported answers among those accepted.
+        epsilon: The privacy loss of a record; smaller is more private, `float("inf")` is none.
+        output: A file for the registration (TOML), which must not exist.
+        sites: The names of the sites; without them, those of the table.
+        renew: The folder of a run whose certified claim is registered anew, for fresh records. No table is read.
+        ledger: The ledger, as for `certify`.
+        fresh: Assert that no unit was in an earlier table, where the ledger cannot tell.
+        missing: "keep" keeps rows with a missing score or loss.
+        columns: What the table's columns are called.
+        **options: The names of columns, and anything else that a registration fixes, as `Choices` names it.
+
+    Returns:
+        The registration; its `digest` binds every release.
+
+    Raises:
+        FedsrcError: The records or the choices do not make a registration, or the file exists.
+
+    Example:
+        >>> registration = fedsrc.register(target=0.2, epsilon=4, grid=True, sites=["north", "south"])
+        >>> len(registration.thresholds.values)
+        20
+    """
+    _check_names(options)
+    file = None if output is None else Path(output)
+    if file is not None and file.exists():
+        raise FedsrcError(
+            "exists already",
+            where=str(file),
+            hint="a registration is never changed: choose another `output=`, or delete it if nobody was asked under it",
+        )
+    if renew is not None:
+        registered = _renewed(Path(renew), table_or_scores, target, epsilon, sites, options)
+    elif table_or_scores is None:
+        registered = register_grid(chosen(None, "", target, epsilon, options), sites)
+    else:
+        data = _read(table_or_scores, losses, columns, missing, options)
+        choices = chosen(data.records, data.name, target, epsilon, options)
+        part = development_part(data.records, choices.unit, 1.0)
+        place = _ledger(data, ledger, private=not math.isinf(choices.epsilon))
+        registered = register_table(choices, data.records, part, place, sites=sites, fresh=fresh)
+    if file is not None:
+        write_whole(file, registered.to_toml().encode())
+    return registered
+
+
+def forecast(
+    table_or_scores: Tabular | None = None,
+    losses: ArrayLike | None = None,
+    *,
+    target: float | None = None,
+    epsilon: float | None = None,
+    registration: Registration | Place | None = None,
+    acceptance: float | None = None,
+    risk: float | None = None,
+    missing: Missing = "refuse",
+    columns: Columns | None = None,
+    **options: Unpack[Options],
+) -> planning.Forecast:
+    """Estimate how many records and rounds a target and an epsilon should take. Nothing is spent or written.
+
+    Runs are simulated on labelled records, or on a declared acceptance and risk. From records the estimate is exact,
+    without noise: it is for whoever may see them.
+
+    Args:
+        table_or_scores: Labelled records that are like those to come, as `certify` takes a table.
+        losses: One loss for each score, where scores are an array.
+        target: The largest tolerated share of unsupported answers; by default the registered one.
+        epsilon: The privacy loss of a record; by default the registered one.
+        registration: What was registered before; without it, one is drafted from the records and the options.
+        acceptance: In place of records: the share of answers that some threshold accepts.
+        risk: In place of records: the share of those that are unsupported.
+        missing: "keep" keeps rows with a missing score or loss.
+        columns: What the table's columns are called.
+        **options: The names of columns, and anything else that a registration fixes, as `Choices` names it.
+
+    Returns:
+        The estimate; `sentence()` says it in words.
+
+    Raises:
+        FedsrcError: There is nothing to forecast from, or a choice is not one.
+
+    Example:
+        >>> found = fedsrc.forecast(acceptance=0.4, risk=0.1, target=0.2, epsilon=4)
+        >>> found.records > 0
+        True
+    """
+    _check_names(options)
+    declared = acceptance is not None and risk is not None
+    if declared == (table_or_scores is not None):
+        raise FedsrcError("give either a table, or both `acceptance=` and `risk=`")
+    data = None if table_or_scores is None else _read(table_or_scores, losses, columns, missing, options)
+    if registration is not None:
+        _check_free(None, None, options)
+        registered = _registered(registration)
+    elif data is None:
+        choices = chosen(None, "", target, epsilon, options)
+        registered = register_grid(replace(choices, grid=True), [*(choices.weights or [LOCAL_SITE])])
+    else:
+        choices = replace(chosen(data.records, data.name, target, epsilon, options), public_development=True)
+        registered = register_exactly(choices, data.records, development_part(data.records, choices.unit, 1.0))
+    if data is not None:
+        laws = planning.from_development(registered, data.records)
+    else:
+        assert acceptance is not None
+        assert risk is not None
+        laws = planning.from_declared(registered, acceptance, risk)
+    aim = registered.claim.target_risk if target is None else target
+    level = registered.privacy.epsilon if epsilon is None else epsilon
+    return planning.forecast(registered, laws, aim, level, sampled=data is not None)
+
+
+def verify(
+    folder: Place,
+    *,
+    trusted: Iterable[str] = (),
+    successions: Iterable[Place] = (),
+    revocations: Place | None = None,
+) -> verifying.Verified:
+    """Recompute a run's certificate from its registration and transcript, and check its signature.
+
+    Args:
+        folder: The folder of the run.
+        trusted: Public keys, got out of band, one of which must have signed. Without any, whoever signed is taken.
+        successions: Files by which a trusted key names the one that takes its place.
+        revocations: Where notices of revocation lie besides the folder: a file, or a folder of them.
+
+    Returns:
+        The certificate, and whether its key is trusted, whether it has expired, and whether it was revoked.
+
+    Raises:
+        FedsrcError: There is no such run, or no trusted key signed it.
+        DamagedError: Something is not as it was signed.
+
+    Example:
+        >>> found = fedsrc.verify("run/")
+        >>> found.certificate.status, found.trusted, found.expired
+        ('CERTIFIED', False, False)
+    """
+    elsewhere = None if revocations is None else Path(revocations)
+    files = [Path(file) for file in successions]
+    return verifying.verify(Path(folder), trusted=key_list(trusted), successions=files, revocations=elsewhere)
+
+
+def chosen(
+    records: Records | None, where: str, target: float | None, epsilon: float | None, options: Mapping[str, Any]
+) -> Choices:
+    """The user's choices over the preset's, for a table whose unit they fit."""
+    for name, value, example in (("target", target, "0.2"), ("epsilon", epsilon, "4")):
+        if value is None:
+            raise FedsrcError(f"`{name}=` is needed", hint=f"`{name}=` {example}, for example")
+    if options.get("method") and options.get("preset") != "paper":
+        what = "`method=` belongs to `preset='paper'`"
+        raise FedsrcError(what, hint="the default preset is the betting certificate")
+    names, asked = {field.name for field in fields(Choices)}, options.get("unit")
+    given = {name: value for name, value in options.items() if name in names and value is not None}
+    given |= {"target_risk": target, "epsilon": epsilon, "independent": asked == "record"}
+    try:
+        found = TypeAdapter(Choices).validate_python(given)
+    except ValidationError as error:
+        raise FedsrcError(f"this cannot be registered: {describe(error)}") from error
+    _check_ranges(found)
+    return found if records is None else replace(found, unit=check_unit(records, asked, where))
+
+
+def _check_ranges(choices: Choices) -> None:
+    """Refuse what no registration could hold, by the name that the user gave it."""
+    for name, value in (("target", choices.target_risk), ("min_acceptance", choices.min_acceptance),
+                        ("failure_probability", choices.failure_probability), ("delta", choices.delta)):  # fmt: skip
+        if not 0 < value < 1:
+            raise FedsrcError(f"`{name}=` {value:g} is not between 0 and 1", hint="give a share, such as 0.2 for 20%")
+    if not choices.epsilon > 0:
+        raise FedsrcError(
+            f"`epsilon=` {choices.epsilon:g} is not positive", hint="smaller is more private, inf is none"
+        )
+    for name in ("thresholds", "batch", "rounds", "max_answers", "loss_grid", "validity_days"):
+        if getattr(choices, name) is not None and getattr(choices, name) < 1:
+            raise FedsrcError(f"`{name}=` {getattr(choices, name)} is not at least 1")
+
+
+def _check_names(options: Mapping[str, Any]) -> None:
+    """Refuse an argument that is none, as Python does."""
+    unknown = sorted(set(options) - Options.__annotations__.keys())
+    if unknown:
+        raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
+
+
+@dataclass(frozen=True)
+class _Data:
+    """Records, what errors call their table, and its file, if there is one."""
+
+    records: Records
+    name: str
+    path: Path | None
+
+
+def _read(
+    table: Tabular, losses: ArrayLike | None, columns: Columns | None, missing: Missing, options: Mapping[str, Any]
+) -> _Data:
+    """The records in a file, a frame or arrays."""
+    _check_names(options)
+    named = {name.removesuffix("_column"): value for name, value in options.items() if name.endswith("_column")}
+    names = Columns(**{**asdict(columns or Columns()), **named})
+    whole = isinstance(table, str | PathLike) or is_frame(table)
+    if whole and losses is not None:
+        raise FedsrcError("a table holds its own losses", hint="give a table alone, or two arrays: scores and losses")
+    if isinstance(table, str | PathLike):
+        path = Path(table)
+        return _Data(read_records(path, columns=names, missing=missing), str(path), path)
+    if not whole and losses is None:
+        raise FedsrcError(f"a {type(table).__name__} alone is no table", hint=f"give {KINDS}")
+    frame = as_frame(table) if whole else from_arrays(table, losses)  # type: ignore[arg-type]
+    return _Data(frame_records(frame, columns=names, missing=missing), "the table", None)
+
+
+def _ledger(data: _Data, given: Place | None, *, private: bool) -> Path:
+    """Where a table's ledger is.
+
+    Tables in memory share one, so that no unit is released twice under another name. A run without privacy protects
+    nothing there; it has a ledger for its table alone, by which it resumes and uses every unit once.
+    """
+    if given is not None:
+        return Path(given)
+    if data.path is not None:
+        return ledger_beside(data.path)
+    return state_folder() / LEDGER if private else state_folder() / "without-privacy" / f"{data.records.digest}.ledger"
+
+
+def _run_folder(records: Records, registration: Registration) -> Path:
+    """A folder for the run of one registration on one table, the same whenever it is asked for."""
+    return state_folder() / "runs" / f"{records.digest[:16]}-{registration.digest[:16]}"
+
+
+def _registered(given: Registration | Place) -> Registration:
+    return given if isinstance(given, Registration) else Registration.read(Path(given))
+
+
+def _check_free(target: float | None, epsilon: float | None, options: Mapping[str, Any]) -> None:
+    """Refuse a choice beside a registration, which has made it already."""
+    asked = {"target": target, "epsilon": epsilon, **options}
+    for name, value in asked.items():
+        if value is not None and not name.endswith("_column"):
+            raise FedsrcError(f"`{name}=` is fixed by the registration", hint="leave it out, or register anew")
+
+
+def _renewed(
+    run: Path, table: object, target: float | None, epsilon: float | None, sites: object, options: Mapping[str, Any]
+) -> Registration:
+    if table is not None or sites is not None:
+        raise FedsrcError("with `renew=` no table and no `sites=` are given", hint="they are those of the run")
+    free = {"validity_days", "server_key", "site_keys", "capacities"}
+    asked = {"target": target, "epsilon": epsilon, **options}
+    fixed = [name for name, value in asked.items() if value is not None and name not in free]
+    if fixed:
+        raise FedsrcError(f"`{fixed[0]}=` is fixed by the certificate that is renewed", hint="leave it out")
+    return renewed(run, **options)
+
+
+def _warn(labels: Labels) -> None:
+    """Warn of scores that seem to be the wrong way round, before anything is spent."""
+    if labels.warning is not None:
+        warnings.warn(labels.warning, stacklevel=3)
