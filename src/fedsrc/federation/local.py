@@ -84,11 +84,11 @@ def certify_table(
     released_development(registration)
     with closing(Ledger(ledger_path)) as ledger:
         sites = admit_table(registration, records, ledger, in_order=in_order, fresh=fresh, keys=site_keys)
-        for site in sites:
-            _check_alone(registration, site)
+        if not session.begun:
+            _check_alone(registration, sites)  # before the folder is opened
         with session:
-            for site in sites:
-                _check_same(session.replay, site, folder)
+            _check_same(session.replay, sites, folder)
+            _check_alone(registration, sites)
             silent = {site.name for site in session.silent}
             session.announce(site.hello(site.room()) for site in sites if site.name in silent)
             if session.replay.ended is not None:
@@ -123,19 +123,21 @@ def admit_table(
     return sites
 
 
-def _check_alone(registration: Registration, site: Site) -> None:
+def _check_alone(registration: Registration, sites: Sequence[Site]) -> None:
     """Refuse a registration that was run on another table: the ledger would answer with that table's releases."""
-    if site.ledger.given(site.name, registration.digest) > _given(registration, site):
-        raise FedsrcError(
-            "the very same registration was run on another table",
-            where=str(site.ledger.path),
-            hint="register these records under words of their own with `claim=`, or give them a ledger with `ledger=`",
-        )
+    for site in sites:
+        if site.ledger.given(site.name, registration.digest) > _given(registration, site):
+            raise FedsrcError(
+                "the very same registration was run on another table",
+                where=str(site.ledger.path),
+                hint="register these records under words of their own with `claim=`, or give them a ledger with"
+                " `ledger=`",
+            )
 
 
-def _check_same(replay: Replay, site: Site, folder: Path) -> None:
+def _check_same(replay: Replay, sites: Sequence[Site], folder: Path) -> None:
     """Refuse the folder of a run on other records."""
-    if replay.tally.slots[replay.index[site.name]] and not _given(replay.registration, site):
+    if any(replay.tally.slots[replay.index[site.name]] and not _given(replay.registration, site) for site in sites):
         raise FedsrcError(
             "holds a run of this registration on other records",
             where=str(folder),
