@@ -141,7 +141,7 @@ def test_one_process(world: World) -> None:
 def test_one_process_that_sets_a_development_part_aside(tmp_path: Path) -> None:
     write_table(tmp_path / "table.csv", SITES, 800)
     how = ("--target", 0.01, "--epsilon", 4, "--batch", 150, "--rounds", ROUNDS, "--key", tmp_path / "key")
-    calls = command("certify", tmp_path / "table.csv", *how, "-o", tmp_path / "run")
+    calls = command("certify", tmp_path / "table.csv", *how, "-o", tmp_path / "run", status=1)
     assert (calls[PARSED], calls[ADMITTED], calls[REPLAYED]) == (RELEASES, RELEASES, 1)
     assert (calls[READ], calls[DRAWN]) == (0, 1)
     assert (calls[OPENED], calls[IN_MEMORY], calls[PASSED_OVER]) == (1, 1, 0)
@@ -158,7 +158,9 @@ def test_files(world: World) -> None:
             calls = command("release", request, world.table(site), "--key", world.key(site), "-o", releases[-1])
             assert (calls[ADMITTED], calls[READ]) == (1, 0)
             assert (calls[OPENED], calls[IN_MEMORY], calls[PASSED_OVER]) == (1, 0, 1)
-        calls = command("collect", world.run, *releases, *server)
+        calls = command(
+            "collect", world.run, *releases, *server, status=int(number == ROUNDS)
+        )  # open, then it abstains
         assert calls[PARSED] == len(SITES)
         assert calls[SIGNATURES] == number * len(SITES)  # another process checks the transcript that it resumes
         assert (calls[READ], calls[REPLAYED]) == (1, 1)
