@@ -2,7 +2,7 @@
 
 A fair coin per release decides which of two files a site answers from, each time with a ledger of its own. The
 attacker knows both files and the registration, and says by the likelihood ratio, the best attack there is
-(`fedsrc.audit.membership`), which file it was.
+(`research.membership`), which file it was.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsrc.audit import membership
-from fedsrc.audit.membership import Bools, Worlds
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.binomial import clopper_pearson
 from fedsrc.planning.register import Choices, development_part, register
@@ -28,8 +26,10 @@ from fedsrc.records.table import read_records
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
 from fedsrc.site.site import Site, open_sites
+from research import membership
 from research.attacks.old_rules import by_row_number, instead
 from research.attacks.sections import Record, Row, Section, control, in_blocks, recorded, some
+from research.membership import Bools, Worlds
 from research.pages import markdown
 
 RELEASES, FEW, BLOCK, FAILURE = 8_000, 400, 50, 1e-6

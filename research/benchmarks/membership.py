@@ -15,8 +15,6 @@ from itertools import starmap
 import numpy as np
 from joblib import Parallel, delayed  # type: ignore[import-untyped, unused-ignore]
 
-from fedsrc.audit import membership
-from fedsrc.audit.membership import Audit, Bools, Publish, Worlds
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.privacy import rho_of_scale
 from fedsrc.planning.register import Choices, Preset, register_grid
@@ -25,6 +23,8 @@ from fedsrc.records.masses import histogram
 from fedsrc.records.units import Units
 from fedsrc.server.recruiter import make_requests
 from fedsrc.site.noise import add_discrete_gaussian
+from research import membership
+from research.membership import Audit, Bools, Publish, Worlds
 from research.pages import markdown, publish
 
 PROCESSES, CHUNK, BLOCK = 2, 10_000, 100
@@ -216,7 +216,7 @@ The share of right guesses is held against e^epsilon / (1 + e^epsilon), the most
 delta) for an attacker who may keep silent; the bounds take the uncertainty of that share into account.
 
 What this does not show: that no other unit, batch or attack does better. The attack is the best one on Gaussian noise
-of the registered shape, by the lemma of Neyman and Pearson (`fedsrc.audit.membership`); noise broken in another way
+of the registered shape, by the lemma of Neyman and Pearson (`research.membership`); noise broken in another way
 could hide from it, and the shape of the noise is tested on its own. Nor does it look at anything but the released
 integers: files, timing and keys are outside it."""
 

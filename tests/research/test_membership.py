@@ -26,8 +26,6 @@ from scipy.optimize import brentq
 from scipy.special import logsumexp, ndtr
 from scipy.stats import binom
 
-from fedsrc.audit import membership
-from fedsrc.audit.membership import Audit, Guesses, Publish, Worlds
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.basis import sensitivity_squared
@@ -37,6 +35,8 @@ from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import histogram, unit_masses
 from fedsrc.server.recruiter import make_requests
 from fedsrc.site.noise import add_discrete_gaussian
+from research import membership
+from research.membership import Audit, Guesses, Publish, Worlds
 from tests.support.helpers import changed, single_units
 
 pytestmark = pytest.mark.thorough
