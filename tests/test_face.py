@@ -38,9 +38,8 @@ from fedsrc.common.signing import load_or_make, public_hex
 from fedsrc.protocol.names import TRANSCRIPT
 from fedsrc.records.memory import as_frame
 from fedsrc.report import charts
-from fedsrc.report.html import stylesheet
 from fedsrc.site.ledger import Ledger
-from tests.support import ROOT
+from tests.support import ROOT, palette
 
 NO_PRIVACY = float("inf")
 
@@ -323,7 +322,7 @@ def test_a_run_in_a_notebook() -> None:
     assert attributes.keys() == {"title", "sandbox", "srcdoc", "style"}
     inside = attributes["srcdoc"] or ""
     assert html.escape(run.certificate.statement) in inside
-    assert stylesheet() in inside
+    assert palette.STYLE.read_text() in inside
     assert "<script" not in inside
     assert "http" not in inside.replace("http-equiv", "")
 
@@ -336,7 +335,7 @@ def test_a_chart_stands_alone() -> None:
         assert "var(" not in chart.svg
         chart.save("chart.svg")
         assert Path("chart.svg").read_text(encoding="utf-8") == chart.svg
-    by_day = stylesheet().splitlines()[0]
+    by_day = palette.STYLE.read_text().splitlines()[0]
     for name, colour in charts.ON_PAPER.items():
         assert f"--{name}: {colour};" in by_day
 

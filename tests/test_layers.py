@@ -20,6 +20,7 @@ import pytest
 
 import fedsrc
 from fedsrc.cli.main import COMMANDS, Commands, cli
+from research.house import House
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 ROOT = REPOSITORY / "src" / "fedsrc"
@@ -113,6 +114,27 @@ def test_every_check_of_imports_can_fail() -> None:
     assert {"protocol", "maths"} <= rooms_used_by("server")
     assert rooms_used_by("gate") == {"protocol", "common", "errors"}
     assert "common" in rooms_used_by("scores") & rooms_used_by("data")
+
+
+def test_nothing_public_is_unused_and_nothing_private_is_imported() -> None:
+    """What only tests call lives with the tests; `python -m research.house` prints these and more."""
+    house = House(REPOSITORY)
+    assert house.unused() == []
+    assert house.private_imports() == []
+    assert house.cycle() == []
+
+
+def test_the_measures_of_the_house_can_fail(tmp_path: Path) -> None:
+    """A name that nobody uses, a private one that is imported and a lazy cycle are seen."""
+    package = tmp_path / "src" / "fedsrc"
+    package.mkdir(parents=True)
+    (tmp_path / "README.md").write_text("")
+    (package / "one.py").write_text("def idle():\n    from fedsrc.two import _hidden\n\n\ndef used(): ...\n")
+    (package / "two.py").write_text("from fedsrc.one import used\n\n\ndef _hidden(): ...\n")
+    house = House(tmp_path)
+    assert house.unused() == ["fedsrc.one.idle"]
+    assert house.private_imports() == ["fedsrc.one imports fedsrc.two._hidden"]
+    assert set(house.cycle()) == {"fedsrc.one", "fedsrc.two"}
 
 
 def test_tests_and_benchmarks_are_apart() -> None:

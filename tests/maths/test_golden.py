@@ -14,7 +14,7 @@ import pytest
 from fedsrc.maths import basis, betting, contrast, limits, privacy, ratio, variance_adaptive
 from fedsrc.maths.binomial import clopper_pearson
 from fedsrc.maths.boundaries import F, G, H
-from tests.support.formulas import scale_analytic
+from tests.support.formulas import records_gaussian, scale_analytic
 from tests.support.helpers import golden
 
 CASES = golden("certificates.json")["cases"]
@@ -231,5 +231,5 @@ def test_information_limits(row: dict[str, Any]) -> None:
     ):
         v = (1 - r) ** 2 + r**2 if one_hot else 1 + r**2
         sigma = math.sqrt(row[noise] * 200 / v)  # L = 1 carries all the suffix noise
-        found = limits.records_gaussian(a, R, r, 0.05 / 20, 200, L=1, sigma=sigma, one_hot=one_hot)
+        found = records_gaussian(a, R, r, 0.05 / 20, 200, L=1, sigma=sigma, one_hot=one_hot)
         assert found == close(max(row[records], limits.records_single(a, R, r, 0.05 / 20)), rel=1e-9)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from fedsrc.maths import limits
 from fedsrc.maths.binomial import clopper_pearson
+from tests.support.formulas import information_per_release, records_gaussian
 
 
 @given(st.floats(0, 1), st.floats(0.01, 0.99))
@@ -71,15 +72,15 @@ def test_isotonic_information_is_the_best_monotone_bet(raw: list[tuple[int, int]
 
 
 def test_noise_only_costs() -> None:
-    exact = limits.information_per_release(0.3, 0.1, 0.2, 200, L=6, sigma=0.0, one_hot=True)
+    exact = information_per_release(0.3, 0.1, 0.2, 200, L=6, sigma=0.0, one_hot=True)
     assert exact == pytest.approx(200 * 0.3 * limits.kl(0.1, 0.2))
-    noisy = limits.information_per_release(0.3, 0.1, 0.2, 200, L=6, sigma=8.0, one_hot=True)
+    noisy = information_per_release(0.3, 0.1, 0.2, 200, L=6, sigma=8.0, one_hot=True)
     assert noisy < exact
-    assert limits.information_per_release(0.3, 0.1, 0.2, 200, L=6, sigma=8.0, one_hot=False) == pytest.approx(noisy / 2)
-    few = limits.records_gaussian(0.3, 0.1, 0.2, 0.05, 200, L=6, sigma=1.0, one_hot=True)
-    many = limits.records_gaussian(0.3, 0.1, 0.2, 0.05, 200, L=6, sigma=4.0, one_hot=True)
+    assert information_per_release(0.3, 0.1, 0.2, 200, L=6, sigma=8.0, one_hot=False) == pytest.approx(noisy / 2)
+    few = records_gaussian(0.3, 0.1, 0.2, 0.05, 200, L=6, sigma=1.0, one_hot=True)
+    many = records_gaussian(0.3, 0.1, 0.2, 0.05, 200, L=6, sigma=4.0, one_hot=True)
     assert limits.records_single(0.3, 0.1, 0.2, 0.05) <= few < many
-    assert math.isinf(limits.records_gaussian(0.3, 0.2, 0.2, 0.05, 200, L=6, sigma=1.0, one_hot=True))
+    assert math.isinf(records_gaussian(0.3, 0.2, 0.2, 0.05, 200, L=6, sigma=1.0, one_hot=True))
 
 
 @pytest.mark.parametrize("n", [1, 7, 40])

@@ -11,6 +11,7 @@ from scipy.special import log_ndtr
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.basis import Basis
 from fedsrc.maths.kinds import Encoding
+from fedsrc.maths.limits import kl, records_single
 from fedsrc.maths.privacy import delta_gaussian
 from fedsrc.simulate.population import Support
 
@@ -54,3 +55,35 @@ def scale_analytic(sensitivity_squared: float, eps: float, delta: float) -> floa
         high *= 2.0
     mu = brentq(lambda t: delta_gaussian(t, eps) - delta, 1e-9, high, xtol=1e-300, rtol=1e-14)
     return float(math.sqrt(sensitivity_squared) / mu)
+
+
+def information_per_release(a: float, R: float, r: float, n: int, *, L: int, sigma: float, one_hot: bool) -> float:
+    """Most evidence one noised histogram of n records can carry: min of n a kl and ((n d)^2/L + n d) c / (2 sigma^2).
+
+    c = 1 for the paper's encoding, 2 for the complementary one. Rigorous when the losses that tell the laws apart are
+    spread evenly over the L bins.
+
+    Theory: (viii).
+    """
+    d = abs(a * (R - r))
+    exact = n * a * kl(R, r)
+    if sigma == 0:
+        return exact
+    return min(exact, ((n * d) ** 2 / L + n * d) * (2 if one_hot else 1) / (2.0 * sigma**2))
+
+
+def records_gaussian(
+    a: float, R: float, r: float, alpha: float, n: int, *, L: int, sigma: float, one_hot: bool
+) -> float:
+    """First-order cost with noise: 2 log(1/alpha) (Var D + L v sigma^2 / n) / d^2, never below `records_single`.
+
+    v = 1 + r^2 for the paper's encoding, (1-r)^2 + r^2 for the complementary one.
+
+    Theory: (viii).
+    """
+    if r <= R:
+        return math.inf
+    d = a * (R - r)
+    variance = a * (R * (1 - r) ** 2 + (1 - R) * r**2) - d * d
+    noise = L * ((1 - r) ** 2 + r**2 if one_hot else 1 + r**2) * sigma**2 / n
+    return max(2.0 * math.log(1.0 / alpha) * (variance + noise) / d**2, records_single(a, R, r, alpha))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from itertools import product
+from pathlib import Path
 
-from fedsrc.report.html import stylesheet
+from fedsrc.report import html
+
+STYLE = Path(html.__file__).parent / "templates" / "card.css"
 
 
 def schemes() -> dict[str, dict[str, str]]:
     """The colour variables of the light page, the dark page and the print."""
-    found = re.findall(r"(?m)^ *:root \{(?: color-scheme: light dark;)? (--paper[^}]*)\}", stylesheet())
+    found = re.findall(r"(?m)^ *:root \{(?: color-scheme: light dark;)? (--paper[^}]*)\}", STYLE.read_text())
     return {
         name: dict(re.findall(r"--(\w+): (#[0-9a-f]{3,6});", text))
         for name, text in zip(("light", "dark", "print"), found, strict=True)

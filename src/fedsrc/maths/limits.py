@@ -7,7 +7,6 @@ sites.
 Notation
     a, R     acceptance and risk at one threshold; r the target risk; d = a (R - r) the contrast
     kl       Bernoulli relative entropy
-    sigma    noise scale per coordinate; L suffix bins; n records per release
 
 Theory: (viii).
 """
@@ -95,31 +94,3 @@ def isotonic_blocks(p: Floats, e: Floats) -> list[tuple[float, float]]:
             (m1, e1), (m2, e2) = blocks.pop(), blocks.pop()
             blocks.append((m1 + m2, (m1 * e1 + m2 * e2) / (m1 + m2)))
     return blocks
-
-
-def information_per_release(a: float, R: float, r: float, n: int, *, L: int, sigma: float, one_hot: bool) -> float:
-    """Most evidence one noised histogram of n records can carry: min of n a kl and ((n d)^2/L + n d) c / (2 sigma^2).
-
-    c = 1 for the paper's encoding, 2 for the complementary one. Rigorous when the losses that tell the laws apart are
-    spread evenly over the L bins.
-    """
-    d = abs(a * (R - r))
-    exact = n * a * kl(R, r)
-    if sigma == 0:
-        return exact
-    return min(exact, ((n * d) ** 2 / L + n * d) * (2 if one_hot else 1) / (2.0 * sigma**2))
-
-
-def records_gaussian(
-    a: float, R: float, r: float, alpha: float, n: int, *, L: int, sigma: float, one_hot: bool
-) -> float:
-    """First-order cost with noise: 2 log(1/alpha) (Var D + L v sigma^2 / n) / d^2, never below `records_single`.
-
-    v = 1 + r^2 for the paper's encoding, (1-r)^2 + r^2 for the complementary one.
-    """
-    if r <= R:
-        return math.inf
-    d = a * (R - r)
-    variance = a * (R * (1 - r) ** 2 + (1 - R) * r**2) - d * d
-    noise = L * ((1 - r) ** 2 + r**2 if one_hot else 1 + r**2) * sigma**2 / n
-    return max(2.0 * math.log(1.0 / alpha) * (variance + noise) / d**2, records_single(a, R, r, alpha))

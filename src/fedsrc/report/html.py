@@ -65,10 +65,6 @@ def news(view: View | None, problem: str = "") -> str:
     return line
 
 
-def stylesheet() -> str:
-    return str(_asset("card.css"))
-
-
 def _values(view: View | None, problem: str, waiting: bool) -> dict[str, Any]:
     values: dict[str, Any] = {
         "view": view, "problem": problem, "waiting": waiting, "news": news(view, problem), "drawn": charts.can_draw(),

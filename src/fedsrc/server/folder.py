@@ -11,18 +11,10 @@ from fedsrc.protocol.certificate import Signed, read_signed
 from fedsrc.protocol.damage import AGAIN
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
-from fedsrc.protocol.transcript import Chain, Entry, Opened, read_entries, read_transcript
+from fedsrc.protocol.transcript import Chain, Entry, Opened, read_entries
 from fedsrc.server.state import Replay
 
 LOG = "live.log"  # in a run folder: what happened, in words; the transcript is what counts
-
-
-def read_run(folder: Path) -> tuple[Registration, list[Entry], Chain]:
-    """The registration and checked transcript of a run folder."""
-    registration = read_registration(folder)
-    check_transcript(folder, needed=True)
-    entries, chain = read_transcript(folder / TRANSCRIPT)
-    return registration, entries, chain
 
 
 def replay_run(folder: Path) -> tuple[Registration, Replay, Chain]:
