@@ -274,7 +274,9 @@ def test_tries_on_the_same_records_are_counted_and_add_up(tmp_path: Path) -> Non
     assert [(body.status, body.tries) for body in found] == [("ABSTAIN", 1), ("CERTIFIED", 2), ("CERTIFIED", 1)]
     assert [body.failure_probability_of_all_tries for body in found] == [0.2, 0.25, 0.05]
     said = "It is registration 2 on the same records; at least one of their statements fails with probability"
-    assert found[1].statement.endswith(f"taken alone, this statement fails with probability at most 5%. {said} at most 25%.")
+    assert found[1].statement.endswith(
+        f"taken alone, this statement fails with probability at most 5%. {said} at most 25%."
+    )
     assert found[2].statement.endswith("this statement fails with probability at most 5%.")
     noted = "this is registration 2 on the same records, and the failure probabilities of all of them add up"
     assert [noted in " ".join(card_text(body).split()) for body in found] == [False, True, False]

@@ -68,7 +68,7 @@ class Site:
         def make(first: int, slots: int, link: Link) -> bytes:
             counts = self.count(first, slots)
             release = make_release(self.registration, request, counts, link, order=order, time=utc_now())
-            return release.signed(self.key).to_bytes()
+            return (release if self.key is None else release.signed(self.key)).to_bytes()
 
         rho, fails = self.registration.mechanism.rho, self.registration.fails
         return self.ledger.answer(self.intake, request, rho, make, capacity=self.capacity, fails=fails)
