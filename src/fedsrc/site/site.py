@@ -22,7 +22,8 @@ from fedsrc.records.masses import histogram
 from fedsrc.records.order import IN_ORDER, Positions
 from fedsrc.records.units import LOCAL_SITE, Names, Records, Units
 from fedsrc.site.admission import admit
-from fedsrc.site.ledger import DEVELOPMENT, Intake, Ledger
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.recognition import DEVELOPMENT, Intake
 from fedsrc.site.release import make_release
 
 
