@@ -27,8 +27,9 @@ from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import calibrating
 from fedsrc.records.stream import Table
 from fedsrc.records.table import Columns
-from fedsrc.site.ledger import Intake, Ledger
+from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
+from fedsrc.site.recognition import Intake
 from fedsrc.site.site import Site, open_sites
 from fedsrc.site.streamed import open_table
 from research.attacks.old_rules import instead

@@ -26,7 +26,7 @@ from fedsrc.records.stream import Table, examine
 from fedsrc.records.units import Records, Units
 from fedsrc.site import streamed
 from fedsrc.site.development import development_masses, over_grid
-from fedsrc.site.ledger import Intake
+from fedsrc.site.recognition import Intake
 
 SITE = "a"
 Name = str | int  # of a unit: its source, its id or the number of its row

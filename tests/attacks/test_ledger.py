@@ -34,7 +34,8 @@ from fedsrc.records import table as reading
 from fedsrc.records.rows import row_digests
 from fedsrc.records.stream import Table
 from fedsrc.records.table import Columns, read_records
-from fedsrc.site.ledger import FIRST_SCHEMA, VERSION, Ledger
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.ledger_schema import FIRST_SCHEMA, VERSION
 from fedsrc.site.overlap import CHANCE, Overlap, overlap, tally
 from fedsrc.site.policy import allow
 from fedsrc.site.site import Site, open_sites

@@ -273,10 +273,12 @@ def test_tries_on_the_same_records_are_counted_and_add_up(tmp_path: Path) -> Non
         found.append(certify_table(reg, records, folder, ledger, key))
     assert [(body.status, body.tries) for body in found] == [("ABSTAIN", 1), ("CERTIFIED", 2), ("CERTIFIED", 1)]
     assert [body.failure_probability_of_all_tries for body in found] == [0.2, 0.25, 0.05]
-    said = "by itself; it is registration 2 on the same records, and one of their statements fails with probability"
-    assert found[1].statement.endswith(f"at most 5% {said} at most 25%.")
+    said = "It is registration 2 on the same records; at least one of their statements fails with probability"
+    assert found[1].statement.endswith(
+        f"taken alone, this statement fails with probability at most 5%. {said} at most 25%."
+    )
     assert found[2].statement.endswith("this statement fails with probability at most 5%.")
-    noted = "this is registration 2 on the same records: failure probabilities of all tries add up"
+    noted = "this is registration 2 on the same records, and the failure probabilities of all of them add up"
     assert [noted in " ".join(card_text(body).split()) for body in found] == [False, True, False]
 
 
@@ -312,5 +314,5 @@ def test_without_the_charge_a_site_that_is_not_mentioned_shows(tmp_path: Path, c
     assert (body.absent, body.refused) == (0, 0)
     notes = {each.what: each.how for each in body.assumptions}
     assert notes.get("every requested release arrived") == ("checked" if came == NAMES else None)
-    unsaid = "whether a site comes, and whether a release arrives, does not depend on what it holds"
+    unsaid = "whether a site takes part, and whether a release arrives, does not depend on what it contains"
     assert notes.get(unsaid) == (None if came == NAMES else "declared")

@@ -90,7 +90,7 @@ def test_weights_of_sources_are_called_so() -> None:
     reg = sites([0.5, 0.5], BY_ANSWERS, rounds=1)
     body = body_of(reg, played(reg, [[0, 0]]))
     assert body.status == "CERTIFIED"
-    assert "are unsupported (sites weighed by sources);" in body.statement
+    assert "are unsupported (sites weighted by sources);" in body.statement
     assert any("declared weights, as shares of sources" in each.what for each in body.assumptions)
     assert any(line.startswith("The sites' shares are shares of sources, not of answers") for line in unsaid(reg))
     assert "declared weights of sources" in card.card_text(body)

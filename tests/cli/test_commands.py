@@ -271,7 +271,7 @@ def test_where_thresholds_come_from_is_said(fedsrc: Any, tmp_path: Path) -> None
     assert f"thresholds: {noised}" in done.out
     write_table(tmp_path / "dev.csv", 300, seed=1)
     public = fedsrc("register", "dev.csv", *AIMS, "--public-development", "-o", "r.toml")
-    assert "declared public, and not protected" in public.out
+    assert "declared public and are not protected" in public.out
     again = fedsrc("register", "dev.csv", *AIMS, "-o", "s.toml")
     assert again.code == 2
     assert "published before, as they are" in again.err

@@ -216,7 +216,7 @@ BAD_REQUESTS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "less noise": (edited(lambda f: f["request"].update(scale=1.5)), "not signed by the registered server"),
     "another registration": (edited(lambda f: f["request"].update(registration="0" * 64)), "has not allowed"),
     "no such site": (edited(lambda f: f["request"].update(site="z")), "has not allowed"),
-    "spaces": (lambda d: d + b" ", "canonical"),
+    "spaces": (lambda d: d + b" ", "as fedsrc writes it"),
 }
 
 

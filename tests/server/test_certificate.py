@@ -78,7 +78,7 @@ def sentence_of(tmp_path: Path, sizes: Any, score: Any, loss: Any, **choices: An
     return certificate.status, certificate.statement, certificate.does_not_say
 
 
-ALIKE = "Take a random answer of a random source: if it is accepted (score >= "
+ALIKE = "Pick a source at random, then one of its answers at random: if it is accepted (score >= "
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_sources_count_alike_or_answers_do(tmp_path: Path, choices: dict[str, An
     assert (status == "CERTIFIED") is certified
     assert sentence.startswith(ALIKE) is certified
     assert ("it is unsupported with probability at most 20%" in sentence) is certified
-    assert any("weighs all sources alike" in line for line in limits) is certified
+    assert any("gives every source the same weight" in line for line in limits) is certified
 
 
 def test_a_source_weighs_by_the_share_of_its_answers_that_is_accepted(tmp_path: Path) -> None:

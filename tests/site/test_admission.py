@@ -18,7 +18,7 @@ from fedsrc.common.signing import Key, public_hex
 from fedsrc.federation.airgap import answer_file
 from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, HELLO, RELEASE, Frame
 from fedsrc.federation.live.guard import Guard
-from fedsrc.protocol import handshake, messages
+from fedsrc.protocol import documents, messages
 from fedsrc.protocol.handshake import Challenge
 from fedsrc.protocol.messages import Refusal, Request, SignedRequest
 from fedsrc.protocol.registration import Registration
@@ -133,7 +133,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         monkeypatch.setattr(owner, name, counting)
 
     count(messages, "signed_by", "signature")
-    count(handshake, "signed_by", "signature")
+    count(documents, "signed_by", "signature")
     count(Ledger, "permitted", "permission")
     count(admission, "check_limit", "limit")
     count(admission, "public_hex", "key")

@@ -22,7 +22,8 @@ from fedsrc.federation.local import register_table
 from fedsrc.planning.register import Choices, development_part, register
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.units import Records
-from fedsrc.site.ledger import FIRST_SCHEMA, SECOND_SCHEMA, Ledger
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.ledger_schema import FIRST_SCHEMA, SECOND_SCHEMA
 from fedsrc.site.policy import status_words
 from tests.support.helpers import table
 

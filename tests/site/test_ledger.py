@@ -18,7 +18,8 @@ from fedsrc.errors import FedsrcError
 from fedsrc.maths.privacy import rho_tight
 from fedsrc.protocol.messages import START, Link, Request
 from fedsrc.records.units import Names, Units
-from fedsrc.site.ledger import DEVELOPMENT, Ledger
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.recognition import DEVELOPMENT
 
 UNITS = Units(np.arange(11), np.linspace(0, 1, 10), np.zeros(10), tuple("abcdefghij"))
 NAMED = Names(UNITS.ids)

@@ -9,7 +9,7 @@ from fedsrc.protocol.certificate import Signed
 from fedsrc.protocol.succession import ANYONE, Keys
 
 NAMED = 5  # fields
-WORDS = frozenset({"statement", "does_not_say", "assumptions"})
+WORDS = frozenset({"statement", "guarantee", "does_not_say", "assumptions"})
 AGAIN = "do not rely on it; ask the issuer for the run folder again"
 
 

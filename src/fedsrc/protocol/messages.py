@@ -11,14 +11,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from fedsrc.common.canonical import canonical_bytes, digest, digest_bytes
 from fedsrc.common.clock import TIME, Time
-from fedsrc.common.durable import read_bytes
 from fedsrc.common.signing import Key, sign, signed_by
-from fedsrc.common.values import Frozen, Hex, Name, Signature, Whole, describe
-from fedsrc.errors import FedsrcError
+from fedsrc.common.values import Hex, Name, Signature, Whole
+from fedsrc.protocol.documents import Message, SignedMessage, parse_document, parse_message, read_document
 
 Order = Literal["shuffled", "in order"]
 Coordinates = Annotated[tuple[Whole, ...], Field(strict=False)]
@@ -38,8 +36,8 @@ class Refusal(StrEnum):
     CANNOT = "the site cannot answer it; its own log says why"
 
 
-class Request(Frozen):
-    """The server's question to one site. Written to the transcript before any record is looked at."""
+class Request(Message):
+    """The server's question to one site. It is in the transcript before any record is read."""
 
     registration: Hex
     number: int = Field(ge=1)
@@ -48,12 +46,8 @@ class Request(Frozen):
     slots: int = Field(ge=1)
     scale: float = Field(ge=0)
 
-    @property
-    def digest(self) -> str:
-        return digest(self.model_dump())
 
-
-class SignedRequest(Frozen):
+class SignedRequest(Message):
     """A request as it travels: signed by the server, so that nobody else can make a site spend its units."""
 
     request: Request
@@ -61,14 +55,10 @@ class SignedRequest(Frozen):
 
     @classmethod
     def by(cls, request: Request, key: Key) -> SignedRequest:
-        return cls(request=request, signature=sign(key, canonical_bytes(request.model_dump())))
-
-    def to_bytes(self) -> bytes:
-        return canonical_bytes(self.model_dump())
+        return cls(request=request, signature=sign(key, request.to_bytes()))
 
     def signed_by(self, public: str) -> bool:
-        data = canonical_bytes(self.request.model_dump())
-        return self.signature is not None and signed_by(public, self.signature, data)
+        return self.signature is not None and signed_by(public, self.signature, self.request.to_bytes())
 
 
 class Link(NamedTuple):
@@ -80,8 +70,11 @@ class Link(NamedTuple):
     others: float = 0.0
 
 
-class Release(Frozen):
-    """A site's answer to one request: noised integers and public metadata, nothing else."""
+class Release(SignedMessage):
+    """A site's answer to one request: noised integers and public metadata, nothing else.
+
+    Its digest is what the site's next release names as the one before it.
+    """
 
     request: Hex
     site: Name
@@ -95,57 +88,24 @@ class Release(Frozen):
     others: float = Field(0.0, ge=0)  # the sum of the failure probabilities of the others
     first: Coordinates
     second: Coordinates
-    signature: Signature | None = None
-
-    def to_bytes(self) -> bytes:
-        return canonical_bytes(self.model_dump())
-
-    @property
-    def digest(self) -> str:
-        """What the site's next release names as the one before it."""
-        return digest_bytes(self.to_bytes())
-
-    def signed_part(self) -> bytes:
-        """What the site's key signs: everything but the signature."""
-        return canonical_bytes(self.model_dump(exclude={"signature"}))
-
-    def signed(self, key: Key | None) -> Release:
-        """The release with the site's signature; without a key, as it is."""
-        return self if key is None else self.model_copy(update={"signature": sign(key, self.signed_part())})
-
-    def signed_by(self, public: str) -> bool:
-        """Whether the key with that public part signed this release."""
-        return self.signature is not None and signed_by(public, self.signature, self.signed_part())
 
 
 def parse_release(data: bytes) -> Release:
-    """A release from bytes, in canonical form or refused."""
-    try:
-        release = Release.model_validate_json(data)
-    except ValidationError as error:
-        raise FedsrcError("it is not a release") from error
-    if release.to_bytes() != data:
-        raise FedsrcError("it is not in canonical form")
-    return release
+    """Parse a release, or refuse it."""
+    return parse_message(Release, data, "a release")
 
 
 def read_request(path: Path) -> SignedRequest:
-    """A request file, in canonical form or refused."""
-    return parse_request(read_bytes(path, MAX_BYTES), str(path))
+    """Read a request file, or refuse it."""
+    return read_document(SignedRequest, path, "a request", MAX_BYTES)
 
 
 def parse_request(data: bytes, where: str) -> SignedRequest:
-    """A request from bytes, in canonical form or refused."""
-    try:
-        order = SignedRequest.model_validate_json(data)
-    except ValidationError as error:
-        raise FedsrcError(f"is not a request: {describe(error)}", where=where) from error
-    if order.to_bytes() != data:
-        raise FedsrcError("is not a request in canonical form", where=where)
-    return order
+    """Parse a request, or refuse it."""
+    return parse_document(SignedRequest, data, "a request", where)
 
 
 def from_the_future(release: Release) -> str | None:
-    """Why a release's date is not believed, or None."""
+    """Return why a release's date is not believed, or None."""
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).strftime(TIME)
     return "it is dated in the future: check the site's clock" if release.time > tomorrow else None

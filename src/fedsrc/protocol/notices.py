@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from fedsrc.common.canonical import canonical_bytes
 from fedsrc.common.clock import Time, utc_now
 from fedsrc.common.durable import unreadable
-from fedsrc.common.signing import Key, public_hex, sign, signed_by
-from fedsrc.common.values import Hex, Signature, Text, describe
+from fedsrc.common.signing import Key, public_hex
+from fedsrc.common.values import Hex, Text, describe
 from fedsrc.errors import FedsrcError
-from fedsrc.protocol.documents import Document, read_document
+from fedsrc.protocol.documents import SignedMessage, read_document
 from fedsrc.protocol.succession import ANYONE, Keys
 
 SUFFIX = ".revoked"
@@ -26,9 +25,10 @@ MAX_BYTES = 20_000
 MOST = 10_000  # notices in a folder
 
 
-class Revocation(Document):
+class Revocation(SignedMessage):
     """A certificate is revoked: why, when, and which one takes its place, if any does."""
 
+    END: ClassVar = b"\n"
     format: Literal[1] = 1
     kind: Literal["revocation"] = "revocation"
     certificate: Hex
@@ -36,21 +36,12 @@ class Revocation(Document):
     time: Time
     superseded_by: Hex | None = None
     key: Hex
-    signature: Signature | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.certificate == self.superseded_by:
             raise ValueError("a certificate does not supersede itself")
         return self
-
-    def signed(self, key: Key) -> Self:
-        """The notice with the signature of its key."""
-        return self.model_copy(update={"signature": sign(key, self.signed_part())})
-
-    def signed_part(self) -> bytes:
-        """What the key signs: everything but the signature."""
-        return canonical_bytes(self.model_dump(exclude={"signature"}))
 
     def same_as(self, other: Revocation) -> bool:
         """Whether both say the same, at whatever time."""
@@ -82,7 +73,7 @@ def beside(certificate: Path) -> Path:
 def read_notice(path: Path) -> Revocation:
     """A notice as fedsrc writes it, whose signature fits, or refused."""
     found = read_document(Revocation, path, "a notice of revocation", MAX_BYTES)
-    if found.signature is None or not signed_by(found.key, found.signature, found.signed_part()):
+    if not found.signed_by(found.key):
         raise FedsrcError("the signature does not fit the notice of revocation", where=str(path))
     return found
 

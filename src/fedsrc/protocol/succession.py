@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
@@ -18,15 +18,16 @@ from fedsrc.common.clock import Time, utc_now
 from fedsrc.common.signing import Key, public_hex, sign, signed_by
 from fedsrc.common.values import Hex, Signature
 from fedsrc.errors import FedsrcError
-from fedsrc.protocol.documents import Document, read_document
+from fedsrc.protocol.documents import Message, read_document
 
 MAX_BYTES = 10_000
 DOUBT = "trust neither: name the key you know to be right, and leave the statements out"
 
 
-class Succession(Document):
+class Succession(Message):
     """The statement: `new` takes the place of `old` from a time on, by the word of both."""
 
+    END: ClassVar = b"\n"
     format: Literal[1] = 1
     kind: Literal["succession"] = "succession"
     old: Hex

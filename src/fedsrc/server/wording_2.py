@@ -16,41 +16,34 @@ from fedsrc.server.bounds import Bounds
 from fedsrc.server.state import Replay
 
 DOES_NOT_SAY = (
-    "It certifies no single answer: it bounds the share of unsupported answers among those accepted.",
-    "Supported is not true: it speaks of the declared loss, as labelled; label errors carry over.",
-    "It does not cover other traffic, another model, prompt or score, or drift beyond what was declared.",
+    "It does not certify any single answer. It bounds the share of unsupported answers among the accepted ones.",
+    "Supported does not mean true. It is about the declared loss, as labelled, and labelling errors carry over.",
+    "It does not cover other traffic, a different model, prompt or score, or more drift than was declared.",
 )
 MONITOR_DOES_NOT_SAY = (
-    "No alarm is not a new certificate: it says that the fresh units do not show a risk above the line.",
-    "Risk estimates are noised and bound nothing; only the alarm has a guarantee.",
-    "It speaks of the declared loss, as labelled, of units drawn without regard to their labels.",
+    "The absence of an alarm is not a new certificate. It says that the fresh units do not show a risk above the line.",
+    "Risk estimates contain noise and are not bounds. Only the alarm has a guarantee.",
+    "It is about the declared loss, as labelled, on units that were drawn without regard to their labels.",
 )
 
 
 def statement(registration: Registration, replay: Replay, bounds: Bounds | None, fails_together: float) -> str:
-    """The one plain sentence."""
+    """Return the one plain sentence. Whoever tries again until it is certified fails as often as all tries together.
+
+    Theory: (iv), Chain.
+    """
     claim, choice = registration.claim, replay.choice
     if replay.status != "CERTIFIED" or bounds is None or choice is None:
-        verb = "was" if replay.status == "ABSTAIN" else "is yet"
+        verb = "was" if replay.status == "ABSTAIN" else "has yet been"
         return f"No threshold {verb} shown to keep unsupported answers at or below {_percent(claim.target_risk)}."
     threshold = registration.thresholds.values[choice]
     accepted = _percent(bounds.acceptance_lower[choice], down=True)
     fails = f"this statement fails with probability at most {_percent(claim.failure_probability)}"
     said = claimed(registration, f"score >= {threshold!r}", accepted)
-    return f"{said}; {fails}{_tries_words(replay, fails_together)}."
-
-
-def _tries_words(replay: Replay, fails_together: float) -> str:
-    """Who tries again until it is certified fails as often as all tries together.
-
-    Theory: (iv), Chain.
-    """
     if replay.tries == 1:
-        return ""
-    return (
-        f" by itself; it is registration {replay.tries} on the same records, and one of their statements fails with"
-        f" probability at most {_percent(fails_together)}"
-    )
+        return f"{said}; {fails}."
+    together = f"at least one of their statements fails with probability at most {_percent(fails_together)}"
+    return f"{said}; taken alone, {fails}. It is registration {replay.tries} on the same records; {together}."
 
 
 def claimed(registration: Registration, gate: str, accepted: str) -> str:
@@ -59,12 +52,13 @@ def claimed(registration: Registration, gate: str, accepted: str) -> str:
     graded = privacy.loss_grid > 1
     if not privacy.sources_alike:
         share = f"on average at most {risk} is" if graded else f"at most {risk} are"
-        mixed = " (sites weighed by sources)" if _weighs_sources(registration) else ""
+        mixed = " (sites weighted by sources)" if _weighs_sources(registration) else ""
         return f"Of the answers accepted ({gate}, at least {accepted} of traffic), {share} unsupported{mixed}"
     bad = f"on average at most {risk} of it is unsupported"
     if not graded:
         bad = f"it is unsupported with probability at most {risk}"
-    return f"Take a random answer of a random source: if it is accepted ({gate}; at least {accepted} are), {bad}"
+    pick = "Pick a source at random, then one of its answers at random"
+    return f"{pick}: if it is accepted ({gate}; at least {accepted} are), {bad}"
 
 
 def _weighs_sources(registration: Registration) -> bool:
@@ -82,15 +76,15 @@ def limits(registration: Registration) -> tuple[str, ...]:
     privacy, uneven = registration.privacy, []
     if privacy.sources_alike:
         uneven = [
-            "It weighs all sources alike, however many answers each has: where sources with many answers are worse,"
-            " the share among all accepted answers can be higher."
+            "It gives every source the same weight, however many answers the source has. If sources with many answers"
+            " are worse, the share of unsupported answers among all accepted answers can be higher."
         ]
     elif privacy.max_answers > 1:
-        uneven = [f"Of a source with more than {privacy.max_answers} answers, only so many count."]
+        uneven = [f"If a source has more than {privacy.max_answers} answers, only {privacy.max_answers} of them count."]
     if _weighs_sources(registration):
         uneven.append(
-            "The sites' shares are shares of sources, not of answers: where sites differ in answers per source, a"
-            " mixture by answers is another one, and can have a higher risk."
+            "The sites' shares are shares of sources, not of answers. If sites differ in answers per source, mixing"
+            " them by answers gives a different mixture, which can have a higher risk."
         )
     return (first, *uneven, *others)
 
@@ -98,77 +92,87 @@ def limits(registration: Registration) -> tuple[str, ...]:
 def assumptions(registration: Registration, replay: Replay) -> tuple[Assumption, ...]:
     """Return what the statement rests on, and how each part of it is known."""
     unit, monitor = registration.privacy.unit, registration.monitor
-    of_what = " of sources" if unit == "source" else ""
-    mixture = f"deployment mixes the sites by the declared weights{', as shares of sources' if of_what else ''}"
-    if registration.weights is None:
-        as_given = "rounds do" if monitor is not None else f"calibrated (the shares{of_what} above)"
-        mixture = f"deployment mixes the sites as {as_given}"
     traffic = "accepted answers" if monitor is not None and monitor.sample == "accepted" else "traffic"
-    drift = "without drift at any site" if not any(s.drift for s in registration.sites) else "within declared drift"
+    order = "in a recorded shuffled order" if replay.orders <= {"shuffled"} else "in the order of the table"
+    draws = f"{unit}s at a site are independent draws from its {traffic}, used {order}"
     step = "calibration" if monitor is None else "monitoring"
-    order = "in a recorded shuffle" if replay.orders <= {"shuffled"} else "in the table's own order"
     return (
-        Assumption(what="every request followed the registered rule", how="checked"),
-        Assumption(what="requests were written down before their answers came", how="declared"),
+        _checked("every request followed the registered rule"),
+        _declared("every request was recorded before its answer arrived"),
         _origin_note(registration),
-        Assumption(what=f"every {unit} was released once", how="declared"),
+        _declared(f"no {unit} was released more than once"),
         *_tries_note(registration, replay),
-        Assumption(what=f"{unit}s at a site are independent draws of its {traffic}, used {order}", how="not checkable"),
-        *_sharing_note(registration),
-        Assumption(what=f"{mixture}, {drift}", how="declared"),
+        Assumption(what=draws, how="not checkable"),
+        *([_declared("records that share a source are independent")] if registration.privacy.independent else []),
+        _declared(_mixture(registration)),
         _dropout_note(registration, replay),
-        Assumption(what=f"score, loss and thresholds were fixed before {step}", how="declared"),
+        _declared(f"the score, the loss and the thresholds were fixed before {step}"),
         *_development_note(registration),
-        *_grid_note(registration),
+        _grid_note(registration.privacy.loss_grid),
     )
 
 
+def _checked(what: str) -> Assumption:
+    return Assumption(what=what, how="checked")
+
+
+def _declared(what: str) -> Assumption:
+    return Assumption(what=what, how="declared")
+
+
+def _mixture(registration: Registration) -> str:
+    sources = registration.privacy.unit == "source"
+    if registration.weights is not None:
+        mixed = f"by the declared weights{', as shares of sources' if sources else ''}"
+    elif registration.monitor is not None:
+        mixed = "as the rounds do"
+    else:
+        mixed = f"as calibration did (the shares{' of sources' if sources else ''} above)"
+    drift = (
+        "within the declared drift" if any(site.drift for site in registration.sites) else "with no drift at any site"
+    )
+    return f"deployment mixes the sites {mixed}, {drift}"
+
+
 def _dropout_note(registration: Registration, replay: Replay) -> Assumption:
-    """What is known of releases, and sites, that are not there. That a site never came is the server's word."""
+    """Say what is known of releases and sites that are missing. That a site never came is the server's word."""
     if registration.schedule.dropout == "adversarial":
-        return Assumption(what="a release that did not arrive is charged as if withheld on purpose", how="checked")
+        return _checked("a release that did not arrive is charged as if it had been withheld on purpose")
     if replay.never_came:
-        what = "whether a site comes, and whether a release arrives, does not depend on what it holds"
-        return Assumption(what=what, how="declared")
+        return _declared(
+            "whether a site takes part, and whether a release arrives, does not depend on what it contains"
+        )
     if replay.absent or replay.refused:
-        return Assumption(what="whether a release arrives does not depend on its content", how="declared")
-    return Assumption(what="every requested release arrived", how="checked")
+        return _declared("whether a release arrives does not depend on its content")
+    return _checked("every requested release arrived")
 
 
 def _tries_note(registration: Registration, replay: Replay) -> list[Assumption]:
-    """How many registrations have had units of the same records: the failure probabilities of certificates add up."""
-    if replay.tries == 1 or registration.monitor is not None:
+    if replay.tries == 1 or registration.monitor is not None:  # an alarm adds no failure probability
         return []
-    what = f"this is registration {replay.tries} on the same records: failure probabilities of all tries add up"
-    return [Assumption(what=what, how="declared")]
-
-
-def _sharing_note(registration: Registration) -> list[Assumption]:
-    if not registration.privacy.independent:
-        return []
-    return [Assumption(what="records that share a source are independent", how="declared")]
+    again = f"this is registration {replay.tries} on the same records"
+    return [_declared(f"{again}, and the failure probabilities of all of them add up")]
 
 
 def _origin_note(registration: Registration) -> Assumption:
     if all(site.key is not None for site in registration.sites):
-        return Assumption(what="every release is signed by its site's registered key", how="checked")
-    return Assumption(what="releases are the sites' own (not every site has a registered key)", how="declared")
+        return _checked("every release is signed by its site's registered key")
+    return _declared("the releases come from the sites themselves (not every site has a registered key)")
 
 
 def _development_note(registration: Registration) -> list[Assumption]:
     origin = registration.thresholds.origin
     if origin == "noised":
-        return [Assumption(what="thresholds follow from the registered release of development units", how="checked")]
+        return [_checked("the thresholds follow from the registered release of the development units")]
     if origin == "public":
-        return [Assumption(what="development records, whose exact quantiles are published, are public", how="declared")]
+        return [_declared("the development records, whose exact quantiles are published, are public")]
     return []
 
 
-def _grid_note(registration: Registration) -> list[Assumption]:
-    grid = registration.privacy.loss_grid
+def _grid_note(grid: int) -> Assumption:
     if grid == 1:
-        return [Assumption(what="losses are 0 or 1; any fraction between counts as 1", how="checked")]
-    return [Assumption(what=f"losses count in steps of 1/{grid}, rounded up", how="checked")]
+        return _checked("losses are 0 or 1; any value in between counts as 1")
+    return _checked(f"losses are counted in steps of 1/{grid}, rounded up")
 
 
 def thresholds_words(registration: Registration) -> str:
@@ -180,9 +184,9 @@ def thresholds_words(registration: Registration) -> str:
         noun = f"development {settings.unit}{'s' if release.units != 1 else ''}"
         return f"from one noised release of {release.units:,} {noun}{made if other else ', protected like the others'}"
     return {
-        "public": "exact quantiles of development records that are declared public, and not protected",
+        "public": "exact quantiles of development records, which are declared public and are not protected",
         "development": "exact quantiles of development records, without privacy",
-        "grid": "evenly spaced, from no record",
+        "grid": "evenly spaced; no record was used",
     }.get(origin, "declared")
 
 
@@ -194,11 +198,11 @@ def monitor_statement(registration: Registration, watch: Watch) -> str:
     risk = _percent(watch.method.risk)
     if watch.alarm is not None:
         return (
-            f"ALARM after {watch.alarm.records:,} fresh {unit}s: among {gate} the share of unsupported ones has gone"
-            f" above {risk}; do not rely on the certificate any longer."
+            f"ALARM after {watch.alarm.records:,} fresh {unit}s: among {gate}, the share of unsupported ones has risen"
+            f" above {risk}. Do not rely on the certificate any longer."
         )
     if not watch.rounds:
-        return f"Certified, and not monitored yet: no fresh {unit} has been looked at."
+        return f"Certified, but not monitored yet: no fresh {unit} has been examined."
     return f"Still supported: {watch.records:,} fresh {unit}s do not show more than {risk} unsupported among {gate}."
 
 
@@ -206,9 +210,9 @@ def monitor_guarantee(registration: Registration, watch: Watch) -> str:
     """What is guaranteed of false alarms."""
     held = f"While at most {_percent(watch.method.risk)} of accepted answers are unsupported,"
     if watch.method.guarantee == "probability":
-        return f"{held} an alarm is ever raised with probability at most {_percent(watch.method.false_alarm)}."
+        return f"{held} the probability that an alarm is ever raised is at most {_percent(watch.method.false_alarm)}."
     unit = registration.privacy.unit
-    return f"{held} it takes {watch.method.run_length:,} monitored {unit}s or more on average until an alarm."
+    return f"{held} an alarm comes after {watch.method.run_length:,} monitored {unit}s or more on average."
 
 
 def _percent(value: float, *, down: bool = False) -> str:

@@ -10,7 +10,8 @@ from fedsrc.maths.privacy import epsilon_tight
 from fedsrc.protocol.disclosure import noise_words, replacement_words
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.order import IN_ORDER
-from fedsrc.site.ledger import DELTA, DEVELOPMENT, Account, Ledger
+from fedsrc.site.ledger import DELTA, Account, Ledger
+from fedsrc.site.recognition import DEVELOPMENT
 
 
 def cost(registration: Registration) -> float:

@@ -22,7 +22,8 @@ from fedsrc.records.masses import histogram
 from fedsrc.records.order import IN_ORDER, Positions
 from fedsrc.records.units import LOCAL_SITE, Names, Records, Units
 from fedsrc.site.admission import admit
-from fedsrc.site.ledger import DEVELOPMENT, Intake, Ledger
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.recognition import DEVELOPMENT, Intake
 from fedsrc.site.release import make_release
 
 
@@ -68,7 +69,7 @@ class Site:
         def make(first: int, slots: int, link: Link) -> bytes:
             counts = self.count(first, slots)
             release = make_release(self.registration, request, counts, link, order=order, time=utc_now())
-            return release.signed(self.key).to_bytes()
+            return (release if self.key is None else release.signed(self.key)).to_bytes()
 
         rho, fails = self.registration.mechanism.rho, self.registration.fails
         return self.ledger.answer(self.intake, request, rho, make, capacity=self.capacity, fails=fails)

@@ -17,7 +17,8 @@ from fedsrc.records.order import Positions
 from fedsrc.records.stream import Contents, Table, Window, examine
 from fedsrc.records.table import NEEDED, Part
 from fedsrc.records.units import Records, Units
-from fedsrc.site.ledger import Intake, Ledger
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.recognition import Intake
 from fedsrc.site.site import Site, open_sites
 
 
