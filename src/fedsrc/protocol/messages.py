@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -48,7 +49,7 @@ class Request(Frozen):
     slots: int = Field(ge=1)
     scale: float = Field(ge=0)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         return digest(self.model_dump())
 

@@ -71,6 +71,7 @@ class Replay:
         self.rounds = 0
         self.number = 0
         self.in_round = False
+        self._next: list[Request] | None = None  # the next round's requests, until a site or a round changes them
         self.due: deque[Request] = deque()  # requests of the current round that are still to be asked
         self.asked: dict[str, Request] = {}  # asked in the current round and not yet answered
         self.own: dict[str, Release] = {}  # answers to open requests whose signature fits, by request
@@ -107,11 +108,14 @@ class Replay:
         return [name for name in self.index if name not in self.announced]
 
     def plan(self) -> list[Request]:
-        """Requests still to be asked in this round; between rounds, those of the next. From public numbers alone."""
+        """Return the requests still to be asked in this round; between rounds, those of the next, which follow from
+        public numbers alone."""
         if self.in_round:
             return list(self.due)
-        slots = next_slots(self.registration, self.tally, self.left)
-        return make_requests(self.registration, slots, number=self.number, round=self.rounds + 1)
+        if self._next is None:
+            slots = next_slots(self.registration, self.tally, self.left)
+            self._next = make_requests(self.registration, slots, number=self.number, round=self.rounds + 1)
+        return self._next
 
     def why_over(self) -> Reason | None:
         """Whether, between rounds, the schedule is at its end."""
@@ -125,7 +129,7 @@ class Replay:
             return "rounds used"
         if self.watch is not None:
             return None  # fresh units may come
-        return None if any(next_slots(self.registration, self.tally, self.left)) else "units used"
+        return None if self.plan() else "units used"
 
     @property
     def resting(self) -> bool:
@@ -211,6 +215,7 @@ class Replay:
             raise _broken(f"site {entry.site!r} announces more than its registered capacity")
         self.left[self.index[entry.site]] = entry.units
         self.announced.add(entry.site)
+        self._next = None
 
     def _own_word(self, entry: Announced) -> bool:
         """Whether a site's units are its own signed word, or its registered capacity; one without a key has no word of
@@ -278,7 +283,7 @@ class Replay:
         self.times += [each.time for each in self.answered]
         if self.watch is not None:
             self.watch.close(entry.round, [(self.index[each.site], each) for each in self.answered])
-        self.answered, self.in_round, self.rounds = [], False, entry.round
+        self.answered, self.in_round, self.rounds, self._next = [], False, entry.round, None
         if self.watch is not None or self.tally.total == 0:
             return
         now = look(self.registration, sample(self.registration, self.tally), self.look)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -113,9 +114,12 @@ def masses(registration: Registration, sums: Ints | Floats, releases: float | Fl
     return Masses(second, first - second if paired else first, first if paired else first + second, noise)
 
 
+@lru_cache(maxsize=64)
 def suffix_variance(rule: Mechanism) -> Floats:
     """Noise variance that one release adds to each suffix mass."""
-    return rule.unit_variance * rule.basis.variance_factor()
+    found = rule.unit_variance * rule.basis.variance_factor()
+    found.setflags(write=False)
+    return found
 
 
 def transfer(registration: Registration, tally: Tally) -> float:
