@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self, TypeVar
 
@@ -24,7 +25,7 @@ class Message(Frozen):
     def to_bytes(self) -> bytes:
         return canonical_bytes(self.model_dump()) + self.END
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of its text."""
         return digest_bytes(self.to_bytes())
