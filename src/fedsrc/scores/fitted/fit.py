@@ -21,9 +21,9 @@ from fedsrc.data.answers import Answer
 from fedsrc.maths.arrays import Ints
 from fedsrc.scores.fitted import combine, franq, mechanistic, probe
 from fedsrc.scores.fitted.development import cross_validated, fit_ranked, labels_of, marked_places
-from fedsrc.scores.fitted.document import ADAPTER, SCORE, evidence_print, parse, plain, prompts_digest, source_print
 from fedsrc.scores.fitted.finetune import Detector, Labelled, Training, fine_tune
 from fedsrc.scores.fitted.frozen import Frozen, load, refuse_existing
+from fedsrc.scores.fitted.score_file import ADAPTER, SCORE, evidence_print, parse, plain, prompts_digest, source_print
 from fedsrc.scores.fitted.supervised import Parameters, both_sides, hidden_states, pairs_of, score_with, signals_of
 from fedsrc.scores.models.model import LanguageModel
 from fedsrc.scores.models.transformers_model import TransformersModel

@@ -27,7 +27,6 @@ NO_ECHO = (
     "use a server that returns log-probabilities of the prompt (vLLM does); "
     "the llama.cpp server, Ollama and chat endpoints give those of generated tokens only"
 )
-NO_DRAWN = "use a server whose /v1/completions returns log-probabilities of generated tokens (logprobs: 1)"
 NOT_CUT = "use a longer context (vLLM: --max-model-len), or shorten the evidence yourself: nothing is cut silently"
 FEWER = "lower top, or start the server with more (vLLM: --max-logprobs)"
 
@@ -111,7 +110,7 @@ class Client:
         if self.key is not None:
             headers["Authorization"] = f"Bearer {self.key}"
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url, data=data, headers=headers)  # noqa: S310  http and https alone, see address_of
+        request = urllib.request.Request(url, data=data, headers=headers)  # noqa: S310  http and https alone, see _address
         try:
             with self.opener.open(request, timeout=self.timeout) as answer:
                 return _read(answer, limit, _now() + self.timeout, url)
@@ -198,13 +197,18 @@ def _wait(error: HTTPError) -> float:
     return min(float(said), LONGEST_PAUSE) if re.fullmatch(r"[0-9]{1,9}", said) else 0.0
 
 
+def open_client(base_url: str, api_key: str | None, timeout: float) -> Client:
+    """Return a client for an address and a key, both checked."""
+    return Client(_address(base_url), _key(api_key), timeout)
+
+
 def plain_words(text: str) -> str:
     """Make foreign text fit for a message: one line, printable, short."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= 200 else f"{line[:200]}..."
 
 
-def address_of(base_url: str) -> str:
+def _address(base_url: str) -> str:
     """Return the address without a slash at its end; refuse one that could hold a secret without showing it."""
     hint = "give an address such as http://localhost:8000/v1"
     try:
@@ -219,7 +223,7 @@ def address_of(base_url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
-def checked_key(api_key: str | None) -> str | None:
+def _key(api_key: str | None) -> str | None:
     """Return the key if it can stand in a header; its text is in no message."""
     if api_key is not None and not re.fullmatch(r"[!-~]+", api_key):
         raise FedsrcError("the API key is empty or holds a character that no key has", hint="check for line ends")

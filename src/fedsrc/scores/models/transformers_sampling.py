@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedsrc.scores.models.drawing import chances, cut
-from fedsrc.scores.models.model import Prompted, Sample, Sampling, Wanted, by_prompt, too_many_tokens
+from fedsrc.scores.models.model import Prompted, Sample, Sampling, Wanted, too_many_tokens
 from fedsrc.scores.models.torch_tools import batches, memory, need, positions, rows_of
 from fedsrc.scores.models.transformers_reader import Reader
+from fedsrc.scores.prompts import by_prompt
 
 if TYPE_CHECKING:
     import torch
