@@ -113,10 +113,6 @@ def given(value: T | None) -> T:
     return value
 
 
-def _nothing(_: Seen) -> Iterable[Any]:
-    return ()
-
-
 @dataclass(frozen=True)
 class Score:
     """What a score needs, how it is computed, what it says in one line, and what it costs.
@@ -131,8 +127,8 @@ class Score:
     passes: int = 0
     recommended: int = 0
     matched: int = 0
-    texts: Callable[[Seen], Iterable[str]] = _nothing
-    pairs: Callable[[Seen], Iterable[Pair]] = _nothing
+    texts: Callable[[Seen], Iterable[str]] = lambda _: ()
+    pairs: Callable[[Seen], Iterable[Pair]] = lambda _: ()
 
     def samples(self, count: Count) -> int:
         """Return how many samples it takes when that many are asked for."""

@@ -132,6 +132,7 @@ def fitted_detector(
 
 def _manifest(answers: Sequence[Answer]) -> dict[str, Any]:
     sources = sorted({source_print(answer.source) for answer in answers})
+    used = ["fedsrc", "numpy", "scipy", *(name for name in ("torch", "transformers", "peft") if name in sys.modules)]
     return {
         "answers": len(answers),
         "sources": len(sources),
@@ -139,11 +140,5 @@ def _manifest(answers: Sequence[Answer]) -> dict[str, Any]:
         "source_fingerprints": sources,
         "evidence_fingerprints": sorted({evidence_print(answer.evidence) for answer in answers}),
         "generators": dict(sorted(Counter(answer.generator for answer in answers).items())),
-        "versions": _versions(),
+        "versions": {name: importlib.metadata.version(name) for name in used},
     }
-
-
-def _versions() -> dict[str, str]:
-    """Versions of what the numbers came through."""
-    used = ["fedsrc", "numpy", "scipy", *(name for name in ("torch", "transformers", "peft") if name in sys.modules)]
-    return {name: importlib.metadata.version(name) for name in used}

@@ -105,7 +105,11 @@ def load(folder: Path) -> Frozen:
     if document.prompts != score_file.prompts_digest():
         raise FedsrcError("was fitted with other prompts than this version's", where=str(path), hint="fit it again")
     if document.kind == "detector":
-        _check_adapter(folder, document)
+        adapter = folder / ADAPTER
+        if not adapter.is_file():
+            raise FedsrcError("is missing", where=str(adapter), hint="copy the whole folder")
+        if file_digest(adapter) != document.files[ADAPTER]:
+            raise FedsrcError("was changed: its digest is not the one in score.json", where=str(adapter))
     return Frozen(folder, digest_bytes(data), document)
 
 
@@ -113,11 +117,3 @@ def refuse_existing(folder: Path) -> None:
     """Refuse a folder that holds a score already."""
     if (folder / SCORE).exists() or (folder.exists() and not folder.is_dir()):
         raise FedsrcError("holds a score already", where=str(folder), hint="choose another folder")
-
-
-def _check_adapter(folder: Path, document: score_file.DetectorDocument) -> None:
-    path = folder / ADAPTER
-    if not path.is_file():
-        raise FedsrcError("is missing", where=str(path), hint="copy the whole folder")
-    if file_digest(path) != document.files[ADAPTER]:
-        raise FedsrcError("was changed: its digest is not the one in score.json", where=str(path))
