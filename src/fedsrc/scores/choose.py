@@ -66,7 +66,7 @@ def choose(
         raise FedsrcError(f"the table has no column {', '.join(map(repr, missing))}", hint=hint)
     losses = records["loss"].to_numpy()
     if records["loss"].null_count() or not 0 < np.count_nonzero(losses) < losses.size:
-        raise FedsrcError("choosing needs a label for every answer, supported and unsupported ones")
+        raise FedsrcError("choosing needs a label for every answer, and both supported and unsupported answers")
     labels = (losses > 0).astype(np.float64)
     found = {
         name: Candidate(auc=auc(records[name].to_numpy().tolist(), labels), passes=passes.get(name, 0))

@@ -92,7 +92,7 @@ class _MechanisticNumbers(Value):
         if self.attended_share != SHARE:
             raise ValueError("signals are not those of this version")
         if len(set(self.heads)) < len(self.heads) or len(set(self.layers)) < len(self.layers):
-            raise ValueError("a head or layer stands twice")
+            raise ValueError("a head or layer is listed twice")
         return self
 
     def parameters(self) -> Mechanistic:

@@ -31,9 +31,8 @@ def signals(model: TransformersModel, pairs: Sequence[Prompted]) -> list[Signals
     """Return signals in the order of the pairs."""
     kind = model.network.config.model_type
     if kind not in FAMILIES:
-        raise FedsrcError(
-            f"mechanistic signals are not known for models of kind {kind!r}", hint=f"use one of {', '.join(FAMILIES)}"
-        )
+        hint = f"use one of {', '.join(FAMILIES)}"
+        raise FedsrcError(f"mechanistic signals are not supported for models of kind {kind!r}", hint=hint)
     texts = _shifted(model.encode(pairs))
     watch = _Watch(model, texts)
     found: dict[int, Signals] = {}

@@ -116,24 +116,21 @@ class Client:
                 return _read(answer, limit, _now() + self.timeout, url)
         except HTTPError as error:
             with error:
-                raise self._refusal(error, url) from None
+                refused = _refused(error.code, _message(error, self.key), url)
+                raise (_Passing(refused, _wait(error)) if error.code in PASSING else refused) from None
         except (OSError, HTTPException) as error:
             raise self._trouble(error, url) from error
-
-    def _refusal(self, error: HTTPError, url: str) -> Exception:
-        refused = _refused(error.code, _message(error, self.key), url)
-        return _Passing(refused, _wait(error)) if error.code in PASSING else refused
 
     def _trouble(self, error: Exception, url: str) -> Exception:
         """Return what a failed connection means."""
         reason = error.reason if isinstance(error, URLError) and isinstance(error.reason, Exception) else error
         if isinstance(reason, TimeoutError):
             return FedsrcError(
-                f"no whole answer within {self.timeout:g} seconds", where=url, hint="raise timeout, or lower workers"
+                f"no complete answer within {self.timeout:g} seconds", where=url, hint="raise timeout, or lower workers"
             )
         if isinstance(reason, ConnectionResetError | BrokenPipeError | ConnectionAbortedError | IncompleteRead):
             hint = "look at the server's log; lower workers if it is overloaded"
-            return _Passing(FedsrcError("the server cut the connection, again and again", where=url, hint=hint))
+            return _Passing(FedsrcError("the server keeps closing the connection", where=url, hint=hint))
         said = plain_words(str(reason)) or type(reason).__name__
         return FedsrcError(f"the server cannot be reached: {said}", where=url, hint="check the address and the server")
 
@@ -163,7 +160,7 @@ def _refused(status: int, message: str, url: str) -> Refused:
     elif status in (401, 403):
         hint = "check the API key"
     elif status == 429 or status >= 500:
-        hint = "wait until the server is well, or lower workers"
+        hint = "wait until the server has recovered, or lower workers"
     elif re.search(r"context|too long|max_model_len|exceed", lower) and "logprobs" not in lower:
         what, hint = f"prompt and response are longer than the model takes: {message}", NOT_CUT
     elif "echo" in lower:
@@ -226,5 +223,5 @@ def _address(base_url: str) -> str:
 def _key(api_key: str | None) -> str | None:
     """Return the key if it can stand in a header; its text is in no message."""
     if api_key is not None and not re.fullmatch(r"[!-~]+", api_key):
-        raise FedsrcError("the API key is empty or holds a character that no key has", hint="check for line ends")
+        raise FedsrcError("the API key is empty or holds a character that no key has", hint="check for line breaks")
     return api_key

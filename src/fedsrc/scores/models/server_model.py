@@ -83,7 +83,8 @@ class ServerModel:
         }
         choice = self._completion(body, 4 * how.max_tokens).choices[0]
         if choice.finish_reason not in ("stop", "length"):
-            raise FedsrcError(f"the server broke off: {plain_words(choice.finish_reason or 'no reason')}", where=url)
+            reason = plain_words(choice.finish_reason or "no reason")
+            raise FedsrcError(f"the server stopped early: {reason}", where=url)
         said = (choice.logprobs and choice.logprobs.token_logprobs) or []
         logprobs = [each for each in said if each is not None]
         if not logprobs or len(logprobs) < len(said) or min(logprobs) <= answers.ZERO:
