@@ -115,7 +115,7 @@ def test_a_judge_needs_a_model(call: Call, monkeypatch: pytest.MonkeyPatch) -> N
         assert "needs a language model" in str(call("--score", name).exception)
     monkeypatch.setattr(opening, "open_model", lambda *_, **__: Words())
     assert "writes nothing" in str(call("--score", "judge-verbal", "--model", "words").exception)
-    with pytest.raises(FedsrcError, match="judge-verbal needs a model that writes"):
+    with pytest.raises(FedsrcError, match="judge-verbal needs a model that generates text"):
         score_answers(answers(), ["judge-verbal"], Settings(), Words())
     with pytest.raises(FedsrcError, match="judge needs a language model"):
         score_answers(answers(), ["judge"], Settings(), None)

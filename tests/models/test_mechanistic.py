@@ -122,7 +122,7 @@ def test_other_families(kind: str, more: dict[str, Any]) -> None:
 
 def test_what_cannot_be_watched_is_refused(model: TransformersModel) -> None:
     other = ready(tiny("olmo2", pad_token_id=0), bytes_tokenizer())
-    with pytest.raises(FedsrcError, match="not known for models of kind 'olmo2'"):
+    with pytest.raises(FedsrcError, match="not supported for models of kind 'olmo2'"):
         signals(other, PAIRS)
     with pytest.raises(FedsrcError, match="a prompt of at least two tokens"):
         signals(model, [Prompted("", "x")])

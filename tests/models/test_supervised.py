@@ -19,10 +19,10 @@ import pytest
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.fitted import finetune
-from fedsrc.scores.fitted.document import ADAPTER
 from fedsrc.scores.fitted.finetune import Detector, Labelled, Training, adapted, fine_tune
 from fedsrc.scores.fitted.fit import Fitted, fitted_detector, fitted_probe
 from fedsrc.scores.fitted.frozen import load
+from fedsrc.scores.fitted.score_file import ADAPTER
 from fedsrc.scores.fitted.supervised import pairs_of, probe_scores, score_with
 from fedsrc.scores.models.backends import open_model
 from fedsrc.scores.models.model import HiddenModel, Prompted, SamplingModel

@@ -23,11 +23,11 @@ from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.scores.fitted.development import auc, labels_of
-from fedsrc.scores.fitted.document import SCORE
 from fedsrc.scores.fitted.fit import fitted_franq
 from fedsrc.scores.fitted.franq import Franq, Judged, fit_franq, numbers, truths
 from fedsrc.scores.fitted.frozen import load
 from fedsrc.scores.fitted.isotonic import Isotonic, fit_isotonic
+from fedsrc.scores.fitted.score_file import SCORE
 from fedsrc.scores.fitted.supervised import both_sides, columns_with
 from fedsrc.scores.methods.confidence import mean_probability
 from fedsrc.scores.methods.judge import (

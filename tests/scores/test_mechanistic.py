@@ -24,7 +24,6 @@ from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.fitted import mechanistic
 from fedsrc.scores.fitted.development import auc, folds_of, labels_of
-from fedsrc.scores.fitted.document import SCORE
 from fedsrc.scores.fitted.fit import Fitted, fitted_mechanistic
 from fedsrc.scores.fitted.frozen import load
 from fedsrc.scores.fitted.logistic import Logistic
@@ -38,6 +37,7 @@ from fedsrc.scores.fitted.mechanistic import (
     divergence,
     fit_mechanistic,
 )
+from fedsrc.scores.fitted.score_file import SCORE
 from fedsrc.scores.fitted.supervised import pairs_of, score_with
 from fedsrc.scores.recordings.replay import pair_key
 from fedsrc.scores.recordings.signal_recording import SignalRecording, beside

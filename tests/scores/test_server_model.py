@@ -456,7 +456,7 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "prompt cut": (lambda a: {**a, "usage": {"prompt_tokens": 2}}, "tokens were sent, and the server scored 2"),
     "one array shorter": (lambda a: within(a, "token_logprobs", lambda v: v[:-1]), "differ in length"),
     "other tokens": (lambda a: within(a, "tokens", near_end("token_id:7")), "other tokens than it was sent"),
-    "aborted": (lambda a: choice(a, finish_reason="abort"), "broke off: abort"),
+    "aborted": (lambda a: choice(a, finish_reason="abort"), "stopped early: abort"),
     "huge": (lambda a: b" " * (4 << 20) + json.dumps(a).encode(), "longer than"),
 }
 
@@ -604,7 +604,7 @@ def test_trouble_passes_or_ends(fake: Fake, pauses: list[float], special: Any) -
     pauses.clear()
     fake.asked.clear()
     fake.refuse = lambda count, path: special if path == "/v1/completions" else None
-    with pytest.raises(FedsrcError, match=r"503: loading|500: x|cut the connection") as error:
+    with pytest.raises(FedsrcError, match=r"503: loading|500: x|keeps closing the connection") as error:
         model.score(PAIRS[:1])
     assert "lower workers" in str(error.value)
     assert pauses == [0.5, 1.0, 2.0, 4.0]
@@ -625,7 +625,7 @@ def test_silence_is_a_timeout_and_not_asked_again(fake: Fake, pauses: list[float
     hasty = ServerModel(replace(model._client, timeout=0.2), "tiny", model.identity, top=20, workers=1)
     fake.asked.clear()
     fake.refuse = lambda count, path: "hang"
-    with pytest.raises(FedsrcError, match=r"no whole answer within 0\.2 seconds") as error:
+    with pytest.raises(FedsrcError, match=r"no complete answer within 0\.2 seconds") as error:
         hasty.score(PAIRS[:1])
     assert "timeout" in (error.value.hint or "")
     assert len(fake.asked) <= 1
@@ -866,8 +866,8 @@ def test_a_server_that_only_draws_is_not_asked_to_echo(fake: Fake) -> None:
         ("logprobs", {"token_logprobs": [-1.0, None]}, "no log-probabilities of what it drew"),
         ("logprobs", {"token_logprobs": [-9999.0]}, "no log-probabilities of what it drew"),
         ("logprobs", {"token_logprobs": [0.5]}, "not what it should be"),
-        ("finish_reason", "content_filter", "broke off: content_filter"),
-        ("finish_reason", None, "broke off: no reason"),
+        ("finish_reason", "content_filter", "stopped early: content_filter"),
+        ("finish_reason", None, "stopped early: no reason"),
         ("text", None, "not what it should be"),
     ],
 )

@@ -29,12 +29,12 @@ from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.scores.fitted.combine import NAMES, Combination, fit_combination
 from fedsrc.scores.fitted.development import FOLDS, auc, cross_validated, folds_of, labels_of, marked_places
-from fedsrc.scores.fitted.document import ADAPTER, SCORE, evidence_print, source_print
 from fedsrc.scores.fitted.finetune import Detector
 from fedsrc.scores.fitted.fit import Fitted, fitted_combination, fitted_probe
 from fedsrc.scores.fitted.frozen import Frozen, load
 from fedsrc.scores.fitted.logistic import Logistic, fit_logistic
 from fedsrc.scores.fitted.probe import Probe, fit_probe, token_labels, worst_stretch
+from fedsrc.scores.fitted.score_file import ADAPTER, SCORE, evidence_print, source_print
 from fedsrc.scores.fitted.supervised import score_with
 from fedsrc.scores.models.model import HiddenModel, Prompted, SamplingModel, TokenScores
 from fedsrc.scores.models.torch_tools import Response, Texts
@@ -213,7 +213,7 @@ def test_a_probe_scores_by_its_formula() -> None:
     probe = Probe(2, 2, Logistic(np.array([1.0, 0.0]), np.array([2.0, 1.0]), np.array([1.0, -1.0]), 0.5))
     states = np.array([[1.0, 0.0], [3.0, 0.0], [1.0, 2.0]])
     risk = expit(np.array([0.5, 1.5, -1.5]))
-    np.testing.assert_allclose(probe.token_risk(states), risk)
+    np.testing.assert_allclose(probe.token.probability(states), risk)
     assert probe.score(states) == pytest.approx(1 - (risk[0] + risk[1]) / 2)
     with pytest.raises(FedsrcError, match="one label for every token"):
         fit_probe([states], [np.zeros(2)])

@@ -35,7 +35,7 @@ from fedsrc.scores.models.model import Sample, TokenScores
 from fedsrc.scores.prompts import NEUTRAL, NO_QUESTION, TEMPLATE, Control
 
 # present, removed: token scores with the evidence and under the control; samples: drawn responses; embedding,
-# entailment: a model for texts; meaning: entailment where it is at hand, embedding where it is not; verdict, reply: a
+# entailment: a model for texts; meaning: entailment where it is available, else embedding; verdict, reply: a
 # judge's token scores of its two answers, and what it says in words
 Need = Literal["present", "removed", "samples", "embedding", "entailment", "meaning", "verdict", "reply"]
 Count = int | Literal["recommended", "matched"]
@@ -55,7 +55,7 @@ class Settings:
         if not 0 < self.B < float("inf") or self.window < 1:
             raise FedsrcError("clipping B must be above zero and the window at least one token")
         if not 0 < self.similar <= 1:
-            raise FedsrcError("texts are similar from a cosine in (0, 1] on")
+            raise FedsrcError("texts count as similar from a cosine in (0, 1]")
 
     def plain(self) -> dict[str, Any]:
         """Return the settings for a manifest, with the prompt templates."""
@@ -101,7 +101,7 @@ class Seen:
         return f"{self.answer.question} {text}".strip()
 
     def same(self, one: str, other: str) -> bool:
-        """Return whether two responses mean the same: by entailment where it is at hand, else by embedding."""
+        """Return whether two responses mean the same: by entailment where it is available, else by embedding."""
         if self.entailed is not None:
             return self.entailed.both_ways(self.asked(one), self.asked(other))
         return given(self.embedded).similarity(one, other) >= self.settings.similar
@@ -111,10 +111,6 @@ def given(value: T | None) -> T:
     """Return what a score needs, and so was given."""
     assert value is not None
     return value
-
-
-def _nothing(_: Seen) -> Iterable[Any]:
-    return ()
 
 
 @dataclass(frozen=True)
@@ -131,8 +127,8 @@ class Score:
     passes: int = 0
     recommended: int = 0
     matched: int = 0
-    texts: Callable[[Seen], Iterable[str]] = _nothing
-    pairs: Callable[[Seen], Iterable[Pair]] = _nothing
+    texts: Callable[[Seen], Iterable[str]] = lambda _: ()
+    pairs: Callable[[Seen], Iterable[Pair]] = lambda _: ()
 
     def samples(self, count: Count) -> int:
         """Return how many samples it takes when that many are asked for."""
@@ -193,8 +189,7 @@ BASIC: Mapping[str, Score] = {
 
 SAMPLED: Mapping[str, Score] = {
     "semantic-entropy": Score(
-        frozenset({"samples", "meaning"}),
-        lambda s: sureness(semantic_entropy(s.samples, s.same), len(s.samples)),
+        frozenset({"samples", "meaning"}), lambda s: sureness(semantic_entropy(s.samples, s.same), len(s.samples)),
         "1 - semantic entropy of drawn responses / log n",
         recommended=10, matched=2, texts=lambda s: s.drawn, pairs=_among_samples,
     ),
@@ -205,14 +200,12 @@ SAMPLED: Mapping[str, Score] = {
         recommended=10, matched=2, texts=lambda s: s.drawn, pairs=_among_samples,
     ),
     "selfcheck-ngram": Score(
-        frozenset({"samples"}),
-        lambda s: selfcheck_ngram(s.response, s.drawn),
+        frozenset({"samples"}), lambda s: selfcheck_ngram(s.response, s.drawn),
         "SelfCheckGPT: least likely word of each sentence among drawn responses",
         recommended=20, matched=1,
     ),
     "selfcheck-ngram-mean": Score(
-        frozenset({"samples"}),
-        lambda s: selfcheck_ngram_mean(s.response, s.drawn),
+        frozenset({"samples"}), lambda s: selfcheck_ngram_mean(s.response, s.drawn),
         "SelfCheckGPT: mean word among drawn responses",
         recommended=20, matched=1,
     ),
@@ -229,20 +222,17 @@ SAMPLED: Mapping[str, Score] = {
         recommended=20, matched=1, pairs=_sentence_pairs,
     ),
     "conu": Score(
-        frozenset({"samples", "embedding"}),
-        lambda s: conu(*s.similarities, s.settings.similar),
+        frozenset({"samples", "embedding"}), lambda s: conu(*s.similarities, s.settings.similar),
         "ConU: frequency of the response among drawn ones, and its similarity to them",
         recommended=10, matched=1, texts=_responses,
     ),
     "sconu": Score(
-        frozenset({"samples", "embedding"}),
-        lambda s: sconu(*s.similarities, s.settings.similar),
+        frozenset({"samples", "embedding"}), lambda s: sconu(*s.similarities, s.settings.similar),
         "SConU: 1 - entropy of meanings among the response and drawn ones",
         recommended=10, matched=1, texts=_responses,
     ),
     "self-consistency": Score(
-        frozenset({"samples", "meaning"}),
-        lambda s: self_consistency(s.response, s.drawn, s.same),
+        frozenset({"samples", "meaning"}), lambda s: self_consistency(s.response, s.drawn, s.same),
         "share of drawn responses that mean the same (conformal abstention)",
         recommended=10, matched=1, texts=_responses, pairs=_with_response,
     ),

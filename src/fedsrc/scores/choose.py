@@ -1,4 +1,4 @@
-"""Choosing one score among several by a criterion that is fixed before anything is looked at.
+"""Choosing one score among several by a criterion that is fixed before anyone looks at the data.
 
 The criterion: the highest AUC on development answers; of equals the one that costs fewer extra passes of the model,
 then the first by name. The choice is written down with the fingerprints of the development sources, and refuses to be
@@ -21,7 +21,7 @@ from fedsrc.common.values import Frozen as Value
 from fedsrc.common.values import Hex, describe
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.fitted.development import auc
-from fedsrc.scores.fitted.document import source_print
+from fedsrc.scores.fitted.score_file import source_print
 
 CRITERION = "highest AUC on development answers; of equals the fewest extra passes, then the first by name"
 MAX_BYTES = 1 << 26
@@ -59,25 +59,28 @@ class Choice(Value):
 def choose(
     records: pl.DataFrame, candidates: Sequence[str], passes: Mapping[str, int], *, records_sha256: str
 ) -> Choice:
-    """The best of the candidates, which are columns of a records table of development answers."""
+    """Choose the best of the candidates, which are columns of a records table of development answers."""
     missing = [name for name in (*candidates, "loss", "source") if name not in records.columns]
     if missing or not candidates:
         hint = "score the answers with `fedsrc score`, or bring a table with loss, source and the scores"
         raise FedsrcError(f"the table has no column {', '.join(map(repr, missing))}", hint=hint)
     losses = records["loss"].to_numpy()
     if records["loss"].null_count() or not 0 < np.count_nonzero(losses) < losses.size:
-        raise FedsrcError("choosing needs a label for every answer, supported and unsupported ones")
+        raise FedsrcError("choosing needs a label for every answer, and both supported and unsupported answers")
     labels = (losses > 0).astype(np.float64)
     found = {
         name: Candidate(auc=auc(records[name].to_numpy().tolist(), labels), passes=passes.get(name, 0))
         for name in candidates
     }
-    best = min(found, key=lambda name: (-found[name].auc, found[name].passes, name))
     prints = tuple(sorted({source_print(str(each)) for each in records["source"].to_list()}))
     return Choice(
-        chosen=best, candidates=found, answers=records.height, unsupported=int(labels.sum()),
+        chosen=_best(found), candidates=found, answers=records.height, unsupported=int(labels.sum()),
         records_sha256=records_sha256, source_fingerprints=prints,
     )  # fmt: skip
+
+
+def _best(candidates: Mapping[str, Candidate]) -> str:
+    return min(candidates, key=lambda name: (-candidates[name].auc, candidates[name].passes, name))
 
 
 def write_choice(path: Path, choice: Choice) -> None:
@@ -88,12 +91,11 @@ def write_choice(path: Path, choice: Choice) -> None:
 
 
 def read_choice(path: Path) -> Choice:
-    """A choice from its file, checked: the one that its own numbers and criterion make."""
+    """Read a choice from its file; refuse one that its own numbers and criterion do not make."""
     try:
         choice = Choice.model_validate_json(read_bytes(path, MAX_BYTES))
     except ValidationError as error:
         raise FedsrcError(f"is not a choice of this version: {describe(error)}", where=str(path)) from error
-    ranked = sorted(choice.candidates.items(), key=lambda item: (-item[1].auc, item[1].passes, item[0]))
-    if choice.criterion != CRITERION or ranked[0][0] != choice.chosen:
+    if choice.criterion != CRITERION or _best(choice.candidates) != choice.chosen:
         raise FedsrcError("names a score that its own numbers do not choose", where=str(path))
     return choice

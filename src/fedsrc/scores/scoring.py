@@ -106,19 +106,18 @@ def score_answers(
 def _check(names: Sequence[str], model: LanguageModel | None, means: Means) -> None:
     """Refuse, before any work, scores that these means cannot give."""
     for name in names:
-        wanted = SCORES[name].needs
+        wanted, hint = SCORES[name].needs, "give `model=`, `server=` or `recording=`"
         if wanted & {"present", "verdict"} and model is None:
-            raise FedsrcError(f"{name} needs a language model", hint="give `model=`, `server=` or `recording=`")
+            raise FedsrcError(f"{name} needs a language model", hint=hint)
         if "reply" in wanted and means.replies is None:
-            raise FedsrcError(f"{name} needs a model that writes", hint="give `model=`, `server=` or `recording=`")
+            raise FedsrcError(f"{name} needs a model that generates text", hint=hint)
         if "samples" in wanted and means.samples is None:
             raise FedsrcError(f"{name} needs drawn responses", hint="give `model=`, `server=` or `sample_recording=`")
         if "samples" in wanted and SCORES[name].samples(means.count) < SCORES[name].matched:
-            raise FedsrcError(f"{name} needs at least {SCORES[name].matched} samples", hint="give `samples=` more")
+            raise FedsrcError(f"{name} needs at least {SCORES[name].matched} samples", hint="give a larger `samples=`")
         if "entailment" in wanted and means.entails is None:
-            raise FedsrcError(
-                f"{name} needs an entailment model", hint="give `entailment='microsoft/deberta-large-mnli'`"
-            )
+            hint = "give `entailment='microsoft/deberta-large-mnli'`"
+            raise FedsrcError(f"{name} needs an entailment model", hint=hint)
         embeds = "embedding" in wanted or ("meaning" in wanted and means.entails is None)
         if embeds and means.embeds is None:
             raise FedsrcError(f"{name} needs a model that embeds texts", hint="give `embedding=`")

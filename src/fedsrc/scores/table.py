@@ -20,7 +20,7 @@ RESERVED = frozenset({"id", "source", "site", "group", "loss", "score", "generat
 
 
 def losses_of(answers: Sequence[Answer], loss: str) -> list[float | None]:
-    """The loss of each answer: any unsupported part, or the graded share."""
+    """Return the loss of each answer: any unsupported part, or the graded share."""
     if loss == "any":
         return [None if answer.loss is None else float(answer.loss > 0) for answer in answers]
     if any(answer.span_fraction is None for answer in answers):
@@ -31,7 +31,7 @@ def losses_of(answers: Sequence[Answer], loss: str) -> list[float | None]:
 def records_table(
     answers: Sequence[Answer], losses: Sequence[float | None], columns: dict[str, list[float]], model: str
 ) -> pl.DataFrame:
-    """The records table: what certify reads first, then every score, then what is known of each answer."""
+    """Return the records table: what certify reads first, then every score, then what is known of each answer."""
     first = next(iter(columns.values()))
     frame: dict[str, Any] = {"id": [a.id for a in answers], "source": [a.source for a in answers]}
     if any(answer.site for answer in answers):
@@ -46,12 +46,12 @@ def records_table(
 
 
 def refusals_file(target: Path) -> Path:
-    """Where refusals go that are kept apart."""
+    """Return where refusals go that are kept apart."""
     return target.with_name(f"{target.stem}.refusals{target.suffix}")
 
 
 def write_table(table: pl.DataFrame, target: Path, apart: Path | None = None) -> list[dict[str, Any]]:
-    """Write the table, refusals apart if asked: name, rows and digest of each file."""
+    """Write the table, refusals apart if asked; return name, rows and digest of each file."""
     parts = {target: table}
     if apart is not None:
         parts = {target: table.filter(~pl.col("refusal")), apart: table.filter(pl.col("refusal"))}

@@ -21,9 +21,9 @@ from fedsrc.data.answers import Answer
 from fedsrc.maths.arrays import Ints
 from fedsrc.scores.fitted import combine, franq, mechanistic, probe
 from fedsrc.scores.fitted.development import cross_validated, fit_ranked, labels_of, marked_places
-from fedsrc.scores.fitted.document import ADAPTER, SCORE, evidence_print, parse, plain, prompts_digest, source_print
 from fedsrc.scores.fitted.finetune import Detector, Labelled, Training, fine_tune
 from fedsrc.scores.fitted.frozen import Frozen, load, refuse_existing
+from fedsrc.scores.fitted.score_file import ADAPTER, SCORE, evidence_print, parse, plain, prompts_digest, source_print
 from fedsrc.scores.fitted.supervised import Parameters, both_sides, hidden_states, pairs_of, score_with, signals_of
 from fedsrc.scores.models.model import LanguageModel
 from fedsrc.scores.models.transformers_model import TransformersModel
@@ -132,6 +132,7 @@ def fitted_detector(
 
 def _manifest(answers: Sequence[Answer]) -> dict[str, Any]:
     sources = sorted({source_print(answer.source) for answer in answers})
+    used = ["fedsrc", "numpy", "scipy", *(name for name in ("torch", "transformers", "peft") if name in sys.modules)]
     return {
         "answers": len(answers),
         "sources": len(sources),
@@ -139,11 +140,5 @@ def _manifest(answers: Sequence[Answer]) -> dict[str, Any]:
         "source_fingerprints": sources,
         "evidence_fingerprints": sorted({evidence_print(answer.evidence) for answer in answers}),
         "generators": dict(sorted(Counter(answer.generator for answer in answers).items())),
-        "versions": _versions(),
+        "versions": {name: importlib.metadata.version(name) for name in used},
     }
-
-
-def _versions() -> dict[str, str]:
-    """Versions of what the numbers came through."""
-    used = ["fedsrc", "numpy", "scipy", *(name for name in ("torch", "transformers", "peft") if name in sys.modules)]
-    return {name: importlib.metadata.version(name) for name in used}

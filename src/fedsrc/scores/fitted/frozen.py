@@ -16,18 +16,9 @@ from fedsrc.common.canonical import digest_bytes, file_digest
 from fedsrc.common.durable import read_bytes
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.fitted.document import (
-    ADAPTER,
-    MAX_BYTES,
-    SCORE,
-    DetectorDocument,
-    Document,
-    evidence_print,
-    parse,
-    prompts_digest,
-    source_print,
-)
+from fedsrc.scores.fitted import score_file
 from fedsrc.scores.fitted.finetune import Detector
+from fedsrc.scores.fitted.score_file import ADAPTER, SCORE, evidence_print, source_print
 from fedsrc.scores.fitted.supervised import Model, Parameters, columns_with
 
 MAX_ADAPTER = 1 << 32
@@ -40,7 +31,7 @@ class Frozen:
 
     folder: Path
     digest: str
-    document: Document
+    document: score_file.Document
 
     @property
     def kind(self) -> Kind:
@@ -109,12 +100,16 @@ def load(folder: Path) -> Frozen:
     path = folder / SCORE
     if not path.is_file():
         raise FedsrcError(f"there is no {SCORE} in it", where=str(folder), hint="`fedsrc fit` writes one")
-    data = read_bytes(path, MAX_BYTES)
-    document = parse(data, str(path))
-    if document.prompts != prompts_digest():
+    data = read_bytes(path, score_file.MAX_BYTES)
+    document = score_file.parse(data, str(path))
+    if document.prompts != score_file.prompts_digest():
         raise FedsrcError("was fitted with other prompts than this version's", where=str(path), hint="fit it again")
     if document.kind == "detector":
-        _check_adapter(folder, document)
+        adapter = folder / ADAPTER
+        if not adapter.is_file():
+            raise FedsrcError("is missing", where=str(adapter), hint="copy the whole folder")
+        if file_digest(adapter) != document.files[ADAPTER]:
+            raise FedsrcError("was changed: its digest is not the one in score.json", where=str(adapter))
     return Frozen(folder, digest_bytes(data), document)
 
 
@@ -122,11 +117,3 @@ def refuse_existing(folder: Path) -> None:
     """Refuse a folder that holds a score already."""
     if (folder / SCORE).exists() or (folder.exists() and not folder.is_dir()):
         raise FedsrcError("holds a score already", where=str(folder), hint="choose another folder")
-
-
-def _check_adapter(folder: Path, document: DetectorDocument) -> None:
-    path = folder / ADAPTER
-    if not path.is_file():
-        raise FedsrcError("is missing", where=str(path), hint="copy the whole folder")
-    if file_digest(path) != document.files[ADAPTER]:
-        raise FedsrcError("was changed: its digest is not the one in score.json", where=str(path))

@@ -22,7 +22,7 @@ class Isotonic:
     y: Floats
 
     def __call__(self, value: float) -> float:
-        """The probability at a score."""
+        """Return the probability at a score."""
         return float(np.interp(value, self.x, self.y))
 
 

@@ -1,4 +1,4 @@
-"""Logistic regression with an L2 penalty: what both the combination of scores and the token probe are fitted with."""
+"""Logistic regression with an L2 penalty: the combination of scores and the token probe are fitted with it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Logistic:
     bias: float
 
     def probability(self, X: Matrix) -> Floats:
-        """One probability a row."""
+        """Return one probability a row."""
         w = self.weights / self.scale
         z = X.astype(np.float64) @ w + (self.bias - float(self.mean @ w))
         return np.asarray(expit(z), dtype=np.float64)

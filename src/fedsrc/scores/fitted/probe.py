@@ -27,22 +27,18 @@ class Probe:
     width: int
     token: Logistic
 
-    def token_risk(self, states: NDArray[np.floating]) -> Floats:
-        """Per token of a response, the probability that it is unsupported."""
-        return self.token.probability(states)
-
     def score(self, states: NDArray[np.floating]) -> float:
-        """1 - the largest mean risk over `width` consecutive tokens."""
-        return worst_stretch(self.token_risk(states), self.width)
+        """Return 1 - the largest mean risk over `width` consecutive tokens."""
+        return worst_stretch(self.token.probability(states), self.width)
 
 
 def worst_stretch(risk: Floats, width: int) -> float:
-    """1 - the largest mean of `width` consecutive token risks, in [0, 1]."""
+    """Return 1 - the largest mean of `width` consecutive token risks, in [0, 1]."""
     return float(np.clip(1.0 - window_means(risk, width).max(), 0.0, 1.0))
 
 
 def token_labels(offsets: Ints, spans: Sequence[tuple[int, int]]) -> Floats:
-    """1 for a token that shares a character with a marked span, else 0."""
+    """Return 1 for a token that shares a character with a marked span, else 0."""
     marked = np.zeros(len(offsets))
     for start, end in spans:
         marked[(offsets[:, 0] < end) & (offsets[:, 1] > start)] = 1.0
@@ -57,7 +53,7 @@ def fit_probe(
     width: int = WIDTH,
     penalty: float = PENALTY,
 ) -> Probe:
-    """A probe from the token states and token labels of training responses."""
+    """Fit a probe on the token states and token labels of training responses."""
     if [len(each) for each in states] != [len(each) for each in labels]:
         raise FedsrcError("a probe needs one label for every token")
     return Probe(layer, width, fit_logistic(np.concatenate(states), np.concatenate(labels), penalty=penalty))

@@ -8,10 +8,10 @@ from fedsrc.scores.models.model import TokenScores
 
 
 def mean_probability(present: TokenScores) -> float:
-    """Mean probability of the response's tokens, in [0, 1]."""
+    """Return the mean probability of the response's tokens, in [0, 1]."""
     return float(np.mean(np.exp(np.minimum(present.logprobs, 0.0))))
 
 
 def mean_entropy(present: TokenScores) -> float:
-    """exp(-mean entropy): in (0, 1], higher where the model was surer of the next token."""
+    """Return exp(-mean entropy), in (0, 1], higher where the model was surer of the next token."""
     return float(np.exp(-max(0.0, float(np.mean(present.entropy)))))

@@ -1,4 +1,4 @@
-"""Scores that need no model and always stand beside one: length, and wording that the evidence lacks. And refusals."""
+"""Controls that need no model: length, wording that the evidence lacks, and refusals."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ REFUSAL_WORDS = 40
 
 
 def shortness(response: str) -> float:
-    """1 / (1 + words / 50): a control, not a score of support. Shorter is higher."""
+    """Return 1 / (1 + words / 50): a control, not a score of support. Shorter is higher."""
     return 1.0 / (1.0 + len(words(response)) / 50.0)
 
 
 def novel_words(response: str, evidence: str) -> int:
-    """How many distinct content words of the response the evidence (and the question in it) lacks."""
+    """Return how many distinct content words of the response the evidence (and the question in it) lacks."""
     known = set(words(evidence))
     return len({word for word in words(response) if word not in STOP_WORDS and word not in known})
 
 
 def familiarity(response: str, evidence: str) -> float:
-    """1 / (1 + novel content words): in (0, 1], 1 when every content word stands in the evidence."""
+    """Return 1 / (1 + novel content words), in (0, 1], 1 when every content word stands in the evidence."""
     return 1.0 / (1.0 + novel_words(response, evidence))
 
 
 def is_refusal(response: str) -> bool:
-    """Whether a short response only says that the evidence does not answer. Reported apart: it claims nothing."""
+    """Return whether a short response only says that the evidence does not answer: it claims nothing."""
     return len(words(response)) <= REFUSAL_WORDS and REFUSALS.search(response) is not None

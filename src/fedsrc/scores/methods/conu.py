@@ -30,7 +30,7 @@ SIMILAR = 0.7
 
 
 def conu(to_samples: Floats, among_samples: Floats, similar: float = SIMILAR) -> float:
-    """Half the frequency of the response, half its weighted similarity; from similarities, in [0, 1]."""
+    """Return half the frequency of the response plus half its weighted similarity, in [0, 1]."""
     often = (among_samples >= similar).mean(axis=1)
     weights = often / often.sum() if often.sum() else np.full(often.size, 1.0 / often.size)
     frequency = float((to_samples >= similar).mean())
@@ -38,7 +38,7 @@ def conu(to_samples: Floats, among_samples: Floats, similar: float = SIMILAR) ->
 
 
 def sconu(to_samples: Floats, among_samples: Floats, similar: float = SIMILAR) -> float:
-    """1 - H / log(n + 1) over the response and its n samples, in [0, 1]."""
+    """Return 1 - H / log(n + 1) over the response and its n samples, in [0, 1]."""
     count = to_samples.size
     whole = np.ones((count + 1, count + 1))
     whole[0, 1:] = whole[1:, 0] = to_samples

@@ -53,29 +53,29 @@ class Verdict(NamedTuple):
 
 
 def verdict_pairs(answer: Answer) -> list[Prompted]:
-    """Each of the two answers after the judge's prompt."""
+    """Return each of the two answers after the judge's prompt."""
     return [Prompted(_read(answer) + ASKED, choice) for choice in CHOICES]
 
 
 def confidence(verdict: Verdict) -> float:
-    """P(True) / (P(True) + P(False)), each the product over the answer's tokens."""
+    """Return P(True) / (P(True) + P(False)), each the product over the answer's tokens."""
     true, false = (float(np.sum(each.logprobs)) for each in verdict)
     return float(expit(true - false))
 
 
 def question_in_words(answer: Answer) -> Wanted:
-    """What the judge is asked to continue."""
+    """Return what the judge is asked to continue."""
     return Wanted(_read(answer) + ASKED_IN_WORDS, 0)
 
 
 def parsed(reply: str) -> float | None:
-    """The number a reply states, over 100; None where it is anything else."""
+    """Return the number a reply states, over 100; None where it is anything else."""
     found = NUMBER.fullmatch(reply)
     return None if found is None else int(found[1]) / 100
 
 
 def stated_confidence(reply: Sample) -> float:
-    """What the judge said, or the registered value for a reply that is no number."""
+    """Return what the judge said, or the registered value for a reply that is no number."""
     found = parsed(reply.text)
     return UNPARSABLE if found is None else found
 

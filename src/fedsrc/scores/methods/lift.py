@@ -18,14 +18,14 @@ WINDOW = 20
 
 
 def token_lift(present: TokenScores, removed: TokenScores, *, B: float = B_DEFAULT) -> Floats:
-    """u / B per token, in [0, 1]. Both sides must be the same tokens: the same response, teacher-forced."""
+    """Return u / B per token, in [0, 1]. Both sides must be the same tokens: the same response, teacher-forced."""
     if present.tokens != removed.tokens:
         raise FedsrcError("lift needs the same tokens with and without evidence")
     return np.clip(present.logprobs - removed.logprobs, 0.0, B) / B
 
 
 def mean_lift(present: TokenScores, removed: TokenScores, *, B: float = B_DEFAULT) -> float:
-    """S_B = mean of u / B over the response.
+    """Return S_B, the mean of u / B over the response.
 
     Paper: eq. (lift).
     """
@@ -33,7 +33,7 @@ def mean_lift(present: TokenScores, removed: TokenScores, *, B: float = B_DEFAUL
 
 
 def window_lift(present: TokenScores, removed: TokenScores, *, B: float = B_DEFAULT, width: int = WINDOW) -> float:
-    """The smallest mean lift over any `width` consecutive tokens: one unsupported stretch is enough to score low.
+    """Return the smallest mean lift over `width` consecutive tokens: one unsupported stretch scores low.
 
     A response shorter than the window is one window. Not in the paper.
     """
@@ -42,7 +42,7 @@ def window_lift(present: TokenScores, removed: TokenScores, *, B: float = B_DEFA
 
 
 def window_means(values: Floats, width: int) -> Floats:
-    """Means of every `width` consecutive values; fewer values than that are one window."""
+    """Return the means of every `width` consecutive values; fewer values than that are one window."""
     if values.size <= width:
         return np.array([values.mean()])
     sums = np.concatenate([[0.0], np.cumsum(values)])

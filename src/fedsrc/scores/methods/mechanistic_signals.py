@@ -28,12 +28,11 @@ FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3")
 
 
 def signals(model: TransformersModel, pairs: Sequence[Prompted]) -> list[Signals]:
-    """Signals in the order of the pairs."""
+    """Return signals in the order of the pairs."""
     kind = model.network.config.model_type
     if kind not in FAMILIES:
-        raise FedsrcError(
-            f"mechanistic signals are not known for models of kind {kind!r}", hint=f"use one of {', '.join(FAMILIES)}"
-        )
+        hint = f"use one of {', '.join(FAMILIES)}"
+        raise FedsrcError(f"mechanistic signals are not supported for models of kind {kind!r}", hint=hint)
     texts = _shifted(model.encode(pairs))
     watch = _Watch(model, texts)
     found: dict[int, Signals] = {}
@@ -44,7 +43,7 @@ def signals(model: TransformersModel, pairs: Sequence[Prompted]) -> list[Signals
 
 
 def _shifted(texts: Texts) -> Texts:
-    """The same texts cut one token earlier: a prompt without its last token, then what predicts each response token."""
+    """Cut the texts one token earlier: a prompt without its last token, then what predicts each response token."""
     if any(len(ids) < 2 for ids in texts.prompts.values()):
         raise FedsrcError("mechanistic signals need a prompt of at least two tokens")
     told = [each._replace(ids=[texts.prompts[each.prompt][-1], *each.ids[:-1]]) for each in texts.responses]
@@ -65,7 +64,7 @@ class _Watch:
 
     @contextmanager
     def reading(self, places: list[int]) -> Iterator[None]:
-        """Hooks on every block, and plain attention, while a batch of responses is read."""
+        """Hook every block, with plain attention, while a batch of responses is read."""
         self.places, self.attended, self.parametric = places, [], []
         usual = self.network.config._attn_implementation
         with ExitStack() as stack:
@@ -81,7 +80,7 @@ class _Watch:
             yield
 
     def _attention(self, _: Any, __: Any, output: Any) -> None:
-        """Where in the prompt each head looks most, from every position."""
+        """Keep where in the prompt each head looks most, from every position."""
         weights = output[1]
         held = weights.shape[-1] - weights.shape[-2]  # prompt tokens in the cache; a sliding window drops early ones
         kept = []
@@ -94,11 +93,11 @@ class _Watch:
         self.attended.append(kept)
 
     def _middle(self, _: Any, args: Any) -> None:
-        """The residual stream between attention and the feed-forward block."""
+        """Keep the residual stream between attention and the feed-forward block."""
         self.before = args[0]
 
     def _end(self, _: Any, __: Any, output: Any) -> None:
-        """How much the feed-forward block moved the next-token distribution, averaged over each response."""
+        """Keep how much the feed-forward block moved the next-token distribution, averaged over each response."""
         torch = need("torch")
         assert self.before is not None
         lengths = [self.lengths[place] for place in self.places]
@@ -110,18 +109,18 @@ class _Watch:
         self.parametric.append(torch.stack(means).double().cpu().numpy())
 
     def _lens(self, states: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities of the next token, if the model ended here."""
+        """Return log-probabilities of the next token, if the model ended here."""
         head = self.network.get_output_embeddings()
         found: torch.Tensor = need("torch").log_softmax(head(self.network.base_model.norm(states)).float(), dim=-1)
         return found
 
     def finish(self, read: Read) -> list[Signals]:
-        """The batch's signals, once the last layer's states are known."""
+        """Return the batch's signals, once the last layer's states are known."""
         parametric = np.stack(self.parametric, axis=1)
         return [Signals(self._external(read, row, place), parametric[row]) for row, place in enumerate(read.places)]
 
     def _external(self, read: Read, row: int, place: int) -> Floats:
-        """Cosine of each position's last state with the mean of the states attended to, averaged over positions."""
+        """Return the mean cosine of each position's last state with the mean of the states attended to."""
         torch = need("torch")
         current = read.states.last_hidden_state[row, : self.lengths[place]].float()
         early = read.prompts[read.rows[row], 1 - self.prompts[place] :].float()

@@ -18,5 +18,5 @@ from fedsrc.scores.methods.semantic_entropy import Same
 
 
 def self_consistency(response: str, samples: Sequence[str], same: Same) -> float:
-    """The share of samples that match the response, in [0, 1]."""
+    """Return the share of samples that match the response, in [0, 1]."""
     return sum(sample == response or same(response, sample) for sample in samples) / len(samples)

@@ -32,7 +32,7 @@ Same = Callable[[str, str], bool]
 
 
 def clusters(texts: Sequence[str], same: Same) -> list[int]:
-    """The cluster of each text, numbered as they appear."""
+    """Return the cluster of each text, numbered as they appear."""
     firsts: list[str] = []
     found = []
     for text in texts:
@@ -43,26 +43,26 @@ def clusters(texts: Sequence[str], same: Same) -> list[int]:
     return found
 
 
-def entropy_of(weights: Floats, groups: Sequence[int]) -> float:
-    """Entropy of the weight that each group holds, in nats."""
+def _entropy(weights: Floats, groups: Sequence[int]) -> float:
+    """Return the entropy of the weight that each group holds, in nats."""
     mass = np.bincount(groups, weights)
     p = mass[mass > 0] / mass.sum()
     return max(0.0, float(-(p * np.log(p)).sum()))
 
 
 def semantic_entropy(samples: Sequence[Sample], same: Same) -> float:
-    """SE of the samples, each cluster weighted by the length-normalised probabilities of its members."""
+    """Return SE of the samples, each cluster weighted by the length-normalised probabilities of its members."""
     mean = np.array([sample.logprobs.mean() for sample in samples])
-    return entropy_of(np.exp(mean - mean.max()), clusters([sample.text.strip() for sample in samples], same))
+    return _entropy(np.exp(mean - mean.max()), clusters([sample.text.strip() for sample in samples], same))
 
 
 def discrete_semantic_entropy(texts: Sequence[str], same: Same) -> float:
-    """SE with each cluster weighted by how many texts it holds."""
-    return entropy_of(np.ones(len(texts)), clusters(texts, same))
+    """Return SE with each cluster weighted by how many texts it holds."""
+    return _entropy(np.ones(len(texts)), clusters(texts, same))
 
 
 def sureness(entropy: float, count: int) -> float:
-    """1 - entropy / log n, in [0, 1]."""
+    """Return 1 - entropy / log n, in [0, 1]."""
     if count < 2:
         raise FedsrcError("the entropy of one sample is always zero", hint="give `samples=2` or more")
     return min(1.0, max(0.0, 1.0 - entropy / math.log(count)))

@@ -19,7 +19,10 @@ def open_model(
     model: str, *, revision: str | None, device: str, dtype: str, batch_tokens: int | None = None
 ) -> TransformersModel:
     """Open a local model on a device. Numbers are float32 unless another type is named: "auto" never rounds more."""
-    return load(model, revision=revision, device=_device(device), dtype=_dtype(dtype), batch_tokens=batch_tokens)
+    place, kind = _device(device), "float32" if dtype == "auto" else dtype
+    if kind not in DTYPES:
+        raise FedsrcError(f"unknown type of numbers {dtype!r}", hint=f"use {', '.join(DTYPES)} or auto")
+    return load(model, revision=revision, device=place, dtype=kind, batch_tokens=batch_tokens)
 
 
 def open_llama_cpp(
@@ -56,9 +59,3 @@ def _device(name: str) -> str:
     if kind == "cuda" and (not cuda or int(number or 0) >= need("torch").cuda.device_count()):
         raise FedsrcError(f"there is no device {name!r} here", hint="use `device='cpu'`")
     return name
-
-
-def _dtype(name: str) -> str:
-    if name != "auto" and name not in DTYPES:
-        raise FedsrcError(f"unknown type of numbers {name!r}", hint=f"use {', '.join(DTYPES)} or auto")
-    return "float32" if name == "auto" else name

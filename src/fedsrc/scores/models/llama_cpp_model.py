@@ -17,17 +17,9 @@ from fedsrc.common.canonical import file_digest
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.scores.models.drawing import chances, cut, pick
-from fedsrc.scores.models.model import (
-    Prompted,
-    Sample,
-    Sampling,
-    TokenScores,
-    Wanted,
-    by_prompt,
-    no_token,
-    too_many_tokens,
-)
+from fedsrc.scores.models.model import Prompted, Sample, Sampling, TokenScores, Wanted, no_token, too_many_tokens
 from fedsrc.scores.models.token_text import spans_of_bytes
+from fedsrc.scores.prompts import by_prompt
 
 FLAGS = "-DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON -DLLAVA_BUILD=OFF"
 HINT = f'CMAKE_ARGS="{FLAGS}" pip install llama-cpp-python==0.3.36 --no-binary llama-cpp-python'
@@ -68,7 +60,7 @@ class LlamaCppModel:
         return TokenScores(response.tokens, np.minimum(logprobs, 0.0), entropy, response.offsets)
 
     def sample(self, wanted: Sequence[Wanted], how: Sampling) -> list[Sample]:
-        """Responses drawn one after the other, each with chances of its own."""
+        """Draw responses one after the other, each with random numbers of its own."""
         found: dict[int, Sample] = {}
         for prompt, places in by_prompt(each.prompt for each in wanted).items():
             start, first = self._prompt(prompt, how.max_tokens)
@@ -97,16 +89,16 @@ class LlamaCppModel:
         return Sample(text, np.asarray(logprobs), ended or shorter is not None)
 
     def too_long(self, pairs: Sequence[Prompted]) -> list[int]:
-        """The places of pairs that do not fit into the model's context."""
+        """Return the places of pairs that do not fit into the model's context."""
         sizes = {text: self.tokens(text) for pair in pairs for text in pair}
         return [i for i, (prompt, response) in enumerate(pairs) if sizes[prompt] + sizes[response] >= self.limit]
 
     def tokens(self, text: str) -> int:
-        """How many tokens a text has, for evidence controls of matched length."""
+        """Return how many tokens a text has, for evidence controls of matched length."""
         return len(self._ids(text))
 
     def _ids(self, text: str) -> list[int]:
-        """A text as tokens, with nothing added; what looks like a control token in it is plain text."""
+        """Return a text as tokens, with nothing added; what looks like a control token in it is plain text."""
         return list(self._llama.tokenize(text.encode(), add_bos=False, special=False)) if text else []
 
     def _response(self, text: str) -> _Response:
@@ -130,7 +122,7 @@ class LlamaCppModel:
         return b"".join(map(self._piece, ids)).decode(errors="ignore")
 
     def _prompt(self, prompt: str, more: int) -> tuple[int, Floats]:
-        """Read a prompt: how many tokens it has, and the log-probabilities of what comes next."""
+        """Read a prompt; return how many tokens it has, and the log-probabilities of what comes next."""
         starts = bool(self._library.llama_vocab_get_add_bos(self._vocabulary))
         bos = int(self._library.llama_vocab_bos(self._vocabulary))
         ids = [*([bos] if starts else []), *self._ids(prompt)] or [bos]
@@ -141,14 +133,14 @@ class LlamaCppModel:
 
     @contextmanager
     def _after(self, start: int) -> Iterator[None]:
-        """Whatever is read inside is forgotten from `start` on."""
+        """Forget whatever is read inside, from `start` on."""
         try:
             yield
         finally:
             self._library.llama_memory_seq_rm(self._memory, 0, start, -1)
 
     def _decode(self, ids: Sequence[int], start: int, *, last_only: bool) -> list[Floats]:
-        """Read tokens from a place on; the log-probabilities that follow each of them, or the last alone."""
+        """Read tokens from a place on; return the log-probabilities after each of them, or after the last alone."""
         library, found = self._library, []
         for first in range(0, len(ids), self._batch):
             part = ids[first : first + self._batch]
@@ -174,7 +166,7 @@ class LlamaCppModel:
 
 
 def load_llama_cpp(path: Path) -> LlamaCppModel:
-    """A model from a GGUF file, with the context it was trained for. The digest of the file is its revision."""
+    """Load a model from a GGUF file, with the context it was trained for. The file's digest is its revision."""
     try:
         import llama_cpp
     except ImportError as error:

@@ -5,8 +5,7 @@ Every score is a pure function over these arrays, whether a live model, a server
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -110,14 +109,6 @@ class SamplingModel(Protocol):
     def sample(self, wanted: Sequence[Wanted], how: Sampling) -> list[Sample]:
         """Return responses in order; each depends on the seed, the prompt and its index, and on rounding: store it."""
         ...
-
-
-def by_prompt(prompts: Iterable[str]) -> dict[str, list[int]]:
-    """Return where each distinct prompt stands."""
-    found: dict[str, list[int]] = defaultdict(list)
-    for place, prompt in enumerate(prompts):
-        found[prompt].append(place)
-    return found
 
 
 def no_token() -> FedsrcError:

@@ -114,7 +114,7 @@ class Echoed(NamedTuple):
 def _arrays(answer: Completion, where: str) -> _Arrays:
     choice = answer.choices[0]
     if choice.finish_reason not in (None, "stop", "length"):
-        raise FedsrcError(f"the server broke off: {plain_words(choice.finish_reason)}", where=where)
+        raise FedsrcError(f"the server stopped early: {plain_words(choice.finish_reason)}", where=where)
     said = choice.logprobs
     if said is None or said.tokens is None or said.token_logprobs is None:
         raise FedsrcError("the server gave no log-probabilities of the prompt", where=where, hint=NO_ECHO)

@@ -27,7 +27,6 @@ NO_ECHO = (
     "use a server that returns log-probabilities of the prompt (vLLM does); "
     "the llama.cpp server, Ollama and chat endpoints give those of generated tokens only"
 )
-NO_DRAWN = "use a server whose /v1/completions returns log-probabilities of generated tokens (logprobs: 1)"
 NOT_CUT = "use a longer context (vLLM: --max-model-len), or shorten the evidence yourself: nothing is cut silently"
 FEWER = "lower top, or start the server with more (vLLM: --max-logprobs)"
 
@@ -111,30 +110,27 @@ class Client:
         if self.key is not None:
             headers["Authorization"] = f"Bearer {self.key}"
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url, data=data, headers=headers)  # noqa: S310  http and https alone, see address_of
+        request = urllib.request.Request(url, data=data, headers=headers)  # noqa: S310  http and https alone, see _address
         try:
             with self.opener.open(request, timeout=self.timeout) as answer:
                 return _read(answer, limit, _now() + self.timeout, url)
         except HTTPError as error:
             with error:
-                raise self._refusal(error, url) from None
+                refused = _refused(error.code, _message(error, self.key), url)
+                raise (_Passing(refused, _wait(error)) if error.code in PASSING else refused) from None
         except (OSError, HTTPException) as error:
             raise self._trouble(error, url) from error
-
-    def _refusal(self, error: HTTPError, url: str) -> Exception:
-        refused = _refused(error.code, _message(error, self.key), url)
-        return _Passing(refused, _wait(error)) if error.code in PASSING else refused
 
     def _trouble(self, error: Exception, url: str) -> Exception:
         """Return what a failed connection means."""
         reason = error.reason if isinstance(error, URLError) and isinstance(error.reason, Exception) else error
         if isinstance(reason, TimeoutError):
             return FedsrcError(
-                f"no whole answer within {self.timeout:g} seconds", where=url, hint="raise timeout, or lower workers"
+                f"no complete answer within {self.timeout:g} seconds", where=url, hint="raise timeout, or lower workers"
             )
         if isinstance(reason, ConnectionResetError | BrokenPipeError | ConnectionAbortedError | IncompleteRead):
             hint = "look at the server's log; lower workers if it is overloaded"
-            return _Passing(FedsrcError("the server cut the connection, again and again", where=url, hint=hint))
+            return _Passing(FedsrcError("the server keeps closing the connection", where=url, hint=hint))
         said = plain_words(str(reason)) or type(reason).__name__
         return FedsrcError(f"the server cannot be reached: {said}", where=url, hint="check the address and the server")
 
@@ -164,7 +160,7 @@ def _refused(status: int, message: str, url: str) -> Refused:
     elif status in (401, 403):
         hint = "check the API key"
     elif status == 429 or status >= 500:
-        hint = "wait until the server is well, or lower workers"
+        hint = "wait until the server has recovered, or lower workers"
     elif re.search(r"context|too long|max_model_len|exceed", lower) and "logprobs" not in lower:
         what, hint = f"prompt and response are longer than the model takes: {message}", NOT_CUT
     elif "echo" in lower:
@@ -198,13 +194,18 @@ def _wait(error: HTTPError) -> float:
     return min(float(said), LONGEST_PAUSE) if re.fullmatch(r"[0-9]{1,9}", said) else 0.0
 
 
+def open_client(base_url: str, api_key: str | None, timeout: float) -> Client:
+    """Return a client for an address and a key, both checked."""
+    return Client(_address(base_url), _key(api_key), timeout)
+
+
 def plain_words(text: str) -> str:
     """Make foreign text fit for a message: one line, printable, short."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= 200 else f"{line[:200]}..."
 
 
-def address_of(base_url: str) -> str:
+def _address(base_url: str) -> str:
     """Return the address without a slash at its end; refuse one that could hold a secret without showing it."""
     hint = "give an address such as http://localhost:8000/v1"
     try:
@@ -219,8 +220,8 @@ def address_of(base_url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
-def checked_key(api_key: str | None) -> str | None:
+def _key(api_key: str | None) -> str | None:
     """Return the key if it can stand in a header; its text is in no message."""
     if api_key is not None and not re.fullmatch(r"[!-~]+", api_key):
-        raise FedsrcError("the API key is empty or holds a character that no key has", hint="check for line ends")
+        raise FedsrcError("the API key is empty or holds a character that no key has", hint="check for line breaks")
     return api_key

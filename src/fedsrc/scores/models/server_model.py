@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,17 +23,7 @@ from fedsrc.maths.arrays import Ints
 from fedsrc.scores.models import server_answers as answers
 from fedsrc.scores.models.drawing import cut, request_seed
 from fedsrc.scores.models.model import Prompted, Sample, Sampling, TokenScores, Wanted, no_token
-from fedsrc.scores.models.server_client import (
-    NO_DRAWN,
-    NO_ECHO,
-    NOT_CUT,
-    SMALL,
-    Client,
-    Refused,
-    address_of,
-    checked_key,
-    plain_words,
-)
+from fedsrc.scores.models.server_client import NO_ECHO, NOT_CUT, SMALL, Client, Refused, open_client, plain_words
 from fedsrc.scores.models.token_text import common_prefix, spans_of_tokens
 
 PER_ENTRY = 256  # bytes for one token of an answer, or one alternative of it
@@ -92,11 +83,13 @@ class ServerModel:
         }
         choice = self._completion(body, 4 * how.max_tokens).choices[0]
         if choice.finish_reason not in ("stop", "length"):
-            raise FedsrcError(f"the server broke off: {plain_words(choice.finish_reason or 'no reason')}", where=url)
+            reason = plain_words(choice.finish_reason or "no reason")
+            raise FedsrcError(f"the server stopped early: {reason}", where=url)
         said = (choice.logprobs and choice.logprobs.token_logprobs) or []
         logprobs = [each for each in said if each is not None]
         if not logprobs or len(logprobs) < len(said) or min(logprobs) <= answers.ZERO:
-            raise FedsrcError("the server gave no log-probabilities of what it drew", where=url, hint=NO_DRAWN)
+            hint = "use a server whose /v1/completions returns log-probabilities of generated tokens (logprobs: 1)"
+            raise FedsrcError("the server gave no log-probabilities of what it drew", where=url, hint=hint)
         text = cut(choice.text, how.stops)
         finished = choice.finish_reason == "stop" or text is not None
         return Sample(choice.text if text is None else text, np.asarray(logprobs, dtype=np.float64), finished)
@@ -192,9 +185,9 @@ def connect(
     """
     if workers < 1 or top < 1 or not 0 < timeout < math.inf:
         raise FedsrcError("workers and top must be at least 1, and timeout a number of seconds above zero")
-    client = Client(address_of(base_url), checked_key(api_key), timeout)
+    client = open_client(base_url, api_key, timeout)
     listed = _listed(client, model)
-    client = Client(client.base, client.key, timeout, tokenizes=_tokenizes(client, model))
+    client = replace(client, tokenizes=_tokenizes(client, model))
     identity = {
         "backend": "openai-compatible",
         "model": model,

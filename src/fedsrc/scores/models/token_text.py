@@ -11,7 +11,7 @@ from fedsrc.maths.arrays import Ints
 
 
 def spans_of_tokens(text: str, tokens: Sequence[str]) -> Ints | None:
-    """The characters each token touches, where the tokens' written forms spell the text; None where they do not."""
+    """Return the characters each token touches; None where the tokens' written forms do not spell the text."""
     data = text.encode()
     for read in (_byte_level, _sentence_piece):
         pieces = [read(token) for token in tokens]
@@ -23,7 +23,7 @@ def spans_of_tokens(text: str, tokens: Sequence[str]) -> Ints | None:
 
 
 def spans_of_bytes(data: bytes, sizes: Sequence[int], lead: int) -> Ints:
-    """First and one past the last character of each run of bytes; `lead` bytes stand before the text."""
+    """Return the first and one past the last character of each run of bytes; `lead` bytes stand before the text."""
     character = np.cumsum([0, *((byte & 0xC0) != 0x80 for byte in data)])  # [i]: characters begun before byte i
     ends = np.maximum(np.cumsum(sizes) - lead, 0)
     begins = np.concatenate([[0], ends[:-1]])
@@ -32,12 +32,12 @@ def spans_of_bytes(data: bytes, sizes: Sequence[int], lead: int) -> Ints:
 
 
 def common_prefix(one: str, other: str) -> int:
-    """How many characters two texts begin with in common."""
+    """Return how many characters two texts begin with in common."""
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """How byte-level BPE writes bytes as characters: the printable ones as themselves, the others from 256 on."""
+    """Return how byte-level BPE writes bytes: the printable ones as themselves, the others from 256 on."""
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [byte for byte in range(256) if byte not in shown]
     return {chr(byte): byte for byte in shown} | {chr(256 + i): byte for i, byte in enumerate(hidden)}

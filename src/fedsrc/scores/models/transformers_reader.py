@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedsrc.scores.models.model import Prompted, by_prompt, no_token, too_many_tokens
+from fedsrc.scores.models.model import Prompted, no_token, too_many_tokens
 from fedsrc.scores.models.torch_tools import Response, Texts, batches, need, positions, rows_of
+from fedsrc.scores.prompts import by_prompt
 
 if TYPE_CHECKING:
     import torch

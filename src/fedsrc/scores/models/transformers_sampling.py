@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedsrc.scores.models.drawing import chances, cut
-from fedsrc.scores.models.model import Prompted, Sample, Sampling, Wanted, by_prompt, too_many_tokens
+from fedsrc.scores.models.model import Prompted, Sample, Sampling, Wanted, too_many_tokens
 from fedsrc.scores.models.torch_tools import batches, memory, need, positions, rows_of
 from fedsrc.scores.models.transformers_reader import Reader
+from fedsrc.scores.prompts import by_prompt
 
 if TYPE_CHECKING:
     import torch
@@ -61,20 +62,16 @@ def _read(model: Reader, prompts: Sequence[Sequence[int]]) -> _Read:
 
 
 def _parts(rows: list[tuple[int, int]], read: _Read, how: Sampling) -> Iterator[list[tuple[int, int]]]:
-    """Yield as many responses at once as memory holds."""
+    """Yield as many responses at once as memory holds, going by the prompts' keys and values."""
     count, width = read.mask.shape
-    size = max(1, _held(read, count * width) // (width + how.max_tokens))
+    held = HELD
+    if read.mask.device.type == "cuda":
+        taken = sum(part.nbytes for layer in read.cache.layers for part in (layer.keys, layer.values))
+        free, _ = need("torch").cuda.mem_get_info(read.mask.device)
+        held = int(SHARE * free / max(1.0, taken / (count * width)))
+    size = max(1, held // (width + how.max_tokens))
     for start in range(0, len(rows), size):
         yield rows[start : start + size]
-
-
-def _held(read: _Read, tokens: int) -> int:
-    """Return how many tokens' keys and values fit, going by those of the prompts."""
-    if read.mask.device.type != "cuda":
-        return HELD
-    taken = sum(part.nbytes for layer in read.cache.layers for part in (layer.keys, layer.values))
-    free, _ = need("torch").cuda.mem_get_info(read.mask.device)
-    return int(SHARE * free / max(1.0, taken / tokens))
 
 
 def _drawn(model: Reader, read: _Read, rows: Sequence[int], wanted: Sequence[Wanted], how: Sampling) -> list[Sample]:

@@ -21,7 +21,7 @@ Found = TypeVar("Found")
 
 
 def pair_key(pair: Prompted) -> str:
-    """The digest of prompt and response, by which a pair is found."""
+    """Return the digest of prompt and response, by which a pair is found."""
     return digest([pair.prompt, pair.response])
 
 

@@ -43,5 +43,5 @@ class SignalRecording(PairRecording[Signals]):
 
 
 def beside(recording: Path, what: str) -> Path:
-    """Where other recordings lie, beside one of token scores."""
+    """Return where other recordings lie, beside one of token scores."""
     return recording.with_suffix(f".{what}.jsonl")

@@ -34,22 +34,18 @@ Head = Annotated[tuple[Place, Place], Field(strict=False)]
 Fingerprints = Annotated[tuple[Hex, ...], Field(strict=False, min_length=1)]
 
 
-class Feature(Value):
-    """The scale and weight of one column of a logistic model."""
-
+class _Feature(Value):
     mean: float
     scale: Scale
     weight: float
 
 
-class CombinationNumbers(Value):
-    """A combination, by the names of its features."""
-
+class _CombinationNumbers(Value):
     bias: float
-    features: dict[str, Feature]
+    features: dict[str, _Feature]
 
     @model_validator(mode="after")
-    def _names(self) -> CombinationNumbers:
+    def _names(self) -> _CombinationNumbers:
         if self.features.keys() != set(NAMES):
             raise ValueError("features are not those of this version")
         return self
@@ -58,9 +54,7 @@ class CombinationNumbers(Value):
         return Combination(_logistic([self.features[name] for name in NAMES], self.bias))
 
 
-class ProbeNumbers(Value):
-    """A probe: one mean, scale and weight for each dimension of the hidden states."""
-
+class _ProbeNumbers(Value):
     layer: int = Field(ge=LAST)
     width: int = Field(ge=1)
     bias: float
@@ -69,7 +63,7 @@ class ProbeNumbers(Value):
     weights: Numbers
 
     @model_validator(mode="after")
-    def _sizes(self) -> ProbeNumbers:
+    def _sizes(self) -> _ProbeNumbers:
         if not len(self.mean) == len(self.scale) == len(self.weights) or not self.weights:
             raise ValueError("mean, scale and weights differ in length")
         return self
@@ -79,44 +73,38 @@ class ProbeNumbers(Value):
         return Probe(self.layer, self.width, Logistic(mean, scale, weights, self.bias))
 
 
-class DetectorNumbers(Value):
-    """The head of a detector and the rank of its adapter, which is a file of its own."""
-
+class _DetectorNumbers(Value):
     rank: int = Field(ge=1, le=4096)
-    head: ProbeNumbers
+    head: _ProbeNumbers
 
 
-class MechanisticNumbers(Value):
-    """Chosen heads (layer, head) and layers, and the scale and weight of each sum."""
-
+class _MechanisticNumbers(Value):
     method: Literal["ReDeEP-style adaptation, not the authors' configuration"]
     attended_share: float
-    heads: Annotated[tuple[Head, ...], Field(strict=False, min_length=1)]
+    heads: Annotated[tuple[Head, ...], Field(strict=False, min_length=1)]  # layer, head
     layers: Places
-    parametric: Feature
-    external: Feature
+    parametric: _Feature
+    external: _Feature
     bias: float
 
     @model_validator(mode="after")
-    def _of_this_version(self) -> MechanisticNumbers:
+    def _of_this_version(self) -> _MechanisticNumbers:
         if self.attended_share != SHARE:
             raise ValueError("signals are not those of this version")
         if len(set(self.heads)) < len(self.heads) or len(set(self.layers)) < len(self.layers):
-            raise ValueError("a head or layer stands twice")
+            raise ValueError("a head or layer is listed twice")
         return self
 
     def parameters(self) -> Mechanistic:
         return Mechanistic(self.heads, self.layers, _logistic([self.parametric, self.external], self.bias))
 
 
-class IsotonicNumbers(Value):
-    """The points of a non-decreasing map to probabilities."""
-
+class _IsotonicNumbers(Value):
     x: Numbers
     y: Numbers
 
     @model_validator(mode="after")
-    def _rises(self) -> IsotonicNumbers:
+    def _rises(self) -> _IsotonicNumbers:
         if len(self.x) != len(self.y) or not self.x:
             raise ValueError("a map needs as many scores as probabilities")
         if sorted(set(self.x)) != list(self.x) or sorted(self.y) != list(self.y):
@@ -129,16 +117,14 @@ class IsotonicNumbers(Value):
         return Isotonic(np.array(self.x, dtype=np.float64), np.array(self.y, dtype=np.float64))
 
 
-class FranqNumbers(Value):
-    """The score of support by its name, and FRANQ's three maps."""
-
+class _FranqNumbers(Value):
     support: str
-    faithful: IsotonicNumbers
-    if_faithful: IsotonicNumbers
-    if_unfaithful: IsotonicNumbers
+    faithful: _IsotonicNumbers
+    if_faithful: _IsotonicNumbers
+    if_unfaithful: _IsotonicNumbers
 
     @model_validator(mode="after")
-    def _known(self) -> FranqNumbers:
+    def _known(self) -> _FranqNumbers:
         if self.support not in SUPPORT:
             raise ValueError("support is no score of this version")
         return self
@@ -148,9 +134,7 @@ class FranqNumbers(Value):
         return Franq(self.support, *(each.parameters() for each in maps))
 
 
-class Manifest(Value):
-    """What a score was fitted on. `auc`: of answers of sources that the fit did not see, where it was asked for."""
-
+class _Manifest(Value):
     answers: int = Field(ge=1)
     sources: int = Field(ge=1)
     unsupported: int = Field(ge=1)
@@ -158,12 +142,12 @@ class Manifest(Value):
     source_fingerprints: Fingerprints
     evidence_fingerprints: Fingerprints
     generators: dict[str, int]
-    auc: float | None = Field(ge=0, le=1)
+    auc: float | None = Field(ge=0, le=1)  # on sources that the fit did not see, where it was asked for
     settings: dict[str, int | float]
     versions: dict[str, str]
 
     @model_validator(mode="after")
-    def _counts(self) -> Manifest:
+    def _counts(self) -> _Manifest:
         if len(set(self.source_fingerprints)) != self.sources or self.sources > self.answers:
             raise ValueError("there is not one fingerprint for each source")
         return self
@@ -177,24 +161,22 @@ AdapterFile = Annotated[dict[Literal["adapter/adapter_model.safetensors"], Hex],
 
 
 class _Document(Value, Generic[KindT, NumbersT, FilesT]):
-    """The file score.json; `files` has the digest of every other file of the folder."""
-
     format: int = Field(ge=1, le=1)
     model: dict[str, str]
     prompts: Hex
-    training: Manifest
+    training: _Manifest
     kind: KindT
     parameters: NumbersT
-    files: FilesT
+    files: FilesT  # digests of the other files of the folder
 
 
-DetectorDocument = _Document[Literal["detector"], DetectorNumbers, AdapterFile]
+DetectorDocument = _Document[Literal["detector"], _DetectorNumbers, AdapterFile]
 Document = (
-    _Document[Literal["combination"], CombinationNumbers, NoFiles]
-    | _Document[Literal["probe"], ProbeNumbers, NoFiles]
+    _Document[Literal["combination"], _CombinationNumbers, NoFiles]
+    | _Document[Literal["probe"], _ProbeNumbers, NoFiles]
     | DetectorDocument
-    | _Document[Literal["mechanistic"], MechanisticNumbers, NoFiles]
-    | _Document[Literal["franq"], FranqNumbers, NoFiles]
+    | _Document[Literal["mechanistic"], _MechanisticNumbers, NoFiles]
+    | _Document[Literal["franq"], _FranqNumbers, NoFiles]
 )
 _ADAPTER: TypeAdapter[Document] = TypeAdapter(Annotated[Document, Field(discriminator="kind")])
 
@@ -244,7 +226,7 @@ def _features(fitted: Logistic) -> list[dict[str, float]]:
     return [{"mean": mean, "scale": scale, "weight": weight} for mean, scale, weight in columns]
 
 
-def _logistic(features: list[Feature], bias: float) -> Logistic:
+def _logistic(features: list[_Feature], bias: float) -> Logistic:
     mean, scale, weights = np.array([[each.mean, each.scale, each.weight] for each in features]).T.copy()
     return Logistic(mean, scale, weights, bias)
 
