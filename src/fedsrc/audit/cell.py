@@ -183,7 +183,7 @@ def _registration(
 
 
 def _rounds(setting: Setting, sites: int) -> int:
-    """Recruitment asks one site a round: matched, it has as many releases as the other policies."""
+    """Return the number of rounds. Recruitment asks one site a round: matched, it gets as many releases."""
     return setting.rounds * (sites if setting.matched and setting.policy == "recruit" else 1)
 
 
@@ -191,7 +191,7 @@ def _finish(
     setting: Setting, registration: Registration, sites: Sequence[Support], *,
     heldout: Floats | None, surrogate: bool, items: bool, deployed: Sequence[Support] | None = None,
 ) -> Cell:  # fmt: skip
-    """Deployment drifts, labels get noisy; facts are of the deployment and of true labels."""
+    """Let the deployment drift and labels get noisy; facts are of the deployment and of true labels."""
     encoding = registration.encoding.kind
     if deployed is None:
         drift = setting.drift
