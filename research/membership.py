@@ -112,7 +112,7 @@ class Audit:
     for_rho: Guesses
 
     def refuted(self, claim: Claim) -> tuple[str, ...]:
-        """Which statements of the claim cannot be true: none, "epsilon", "rho" or both."""
+        """Return which statements of the claim cannot be true: none, "epsilon", "rho" or both."""
         beyond = {"epsilon": self.bounds.epsilon > claim.epsilon, "rho": self.bounds.rho > claim.rho}
         return tuple(name for name, found in beyond.items() if found)
 
@@ -127,7 +127,7 @@ ATTACKS = _attacks()  # fixed before any release is seen, so that a union over t
 
 
 def claim_of(registration: Registration) -> Claim:
-    """The claim that the audit tries to refute; a registration without noise claims nothing."""
+    """Return the claim that the audit tries to refute; a registration without noise claims nothing."""
     settings = registration.privacy
     if not settings.private:
         raise FedsrcError("a registration without noise claims no privacy", hint="audit a finite epsilon")
@@ -135,7 +135,7 @@ def claim_of(registration: Registration) -> Claim:
 
 
 def worst_change(registration: Registration) -> tuple[Ints, Ints]:
-    """The two contributions (2, m+1) of one unit that are furthest apart: nothing and a unit, or two units.
+    """Return the two contributions (2, m+1) of one unit that are furthest apart: nothing and a unit, or two units.
 
     A contribution is a convex combination of corners, one bin wholly supported or unsupported; the distance is convex,
     so corners suffice. Among equals the last is taken: an unsupported answer in the top bin.
@@ -171,24 +171,24 @@ def evidence(pair: Worlds, released: Ints) -> Floats:
 
 
 def fair_coins(count: int) -> Bools:
-    """Independent fair coins from the operating system's entropy."""
+    """Draw independent fair coins from the operating system's entropy."""
     bits = np.frombuffer(secrets.token_bytes((count + 7) // 8), dtype=np.uint8)
     return np.unpackbits(bits)[:count].astype(np.bool_)
 
 
 def real_releases(registration: Registration, request: Request, histograms: Ints) -> Ints:
-    """Releases (n, 2, p) of n histograms, each made by `make_release` with noise of its own."""
+    """Make releases (n, 2, p) of n histograms, each by `make_release` with noise of its own."""
     made = (make_release(registration, request, each, Link(), order="shuffled", time=TIME) for each in histograms)
     return np.array([(each.first, each.second) for each in made], dtype=np.int64)
 
 
 def play(pair: Worlds, publish: Publish, coins: Bools) -> Floats:
-    """Evidence from one release per coin; the unit is in those whose coin is true."""
+    """Return the evidence of one release per coin; the unit is in those whose coin is true."""
     return evidence(pair, publish(np.where(coins[:, None, None], pair.present, pair.absent)))
 
 
 def guesses(attack: Attack, seen: Floats, coins: Bools) -> Guesses:
-    """What an attack says of each release, held against the coins."""
+    """Compare what an attack says of each release with the coins."""
     says_in, says_out = seen >= attack.high, seen < attack.low
     right = np.where(coins, says_in, says_out)
     return Guesses(seen.size, int((says_in | says_out).sum()), int(right.sum()))
@@ -207,7 +207,7 @@ def epsilon_bound(c: float, g: float, delta: float) -> float:
 
 
 def rho_bound(c: float, g: float) -> float:
-    """The smallest rho that allows such an attacker: max over orders a of D_a(P || Q) / a.
+    """Return the smallest rho that allows such an attacker: max over orders a of D_a(P || Q) / a.
 
     P = (gc, g(1-c), 1-g) and Q = (g(1-c), gc, 1-g) are the laws of (right, wrong, silent) when the attacker's answer
     is held against the coin and against its opposite. Each is the even mixture, over the two worlds, of what
@@ -225,7 +225,7 @@ def rho_bound(c: float, g: float) -> float:
 
 
 def bounds(found: Guesses, delta: float, failure_probability: float) -> Bounds:
-    """Both bounds from exact binomial limits: `made` of `releases` for g, `right` of `made` for c.
+    """Return both bounds from exact binomial limits: `made` of `releases` for g, `right` of `made` for c.
 
     Releases are independent, so `made` is binomial, and so is `right` once `made` is known; each limit takes half of
     the failure probability.
@@ -238,7 +238,7 @@ def bounds(found: Guesses, delta: float, failure_probability: float) -> Bounds:
 
 
 def audit(seen: Floats, coins: Bools, delta: float, failure_probability: float = 1e-6) -> Audit:
-    """The best of all attacks. Both bounds hold together with probability 1 - failure_probability, by a union."""
+    """Return the best of all attacks. Both bounds hold with probability 1 - failure_probability, by a union."""
     if seen.shape != coins.shape or not np.isfinite(seen).all():
         raise FedsrcError("the audit needs one finite number per coin")
     found = [guesses(attack, seen, coins) for attack in ATTACKS]
@@ -249,7 +249,7 @@ def audit(seen: Floats, coins: Bools, delta: float, failure_probability: float =
 
 
 def epsilon_gaussian(mu: float, delta: float) -> float:
-    """What a continuous Gaussian of that mu costs at delta: how much even a perfect audit could show.
+    """Return what a continuous Gaussian of that mu costs at delta: how much even a perfect audit could show.
 
     An approximation: close where the scale is several lattice units, wrong for coarser lattices.
     """

@@ -6,10 +6,8 @@ one durable operation. Then the run is started again. Nothing may be lost, and n
 
 from __future__ import annotations
 
-import errno
 import json
 import multiprocessing
-import os
 import random
 import sqlite3
 import time
@@ -24,16 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from fedsrc.common import durable
 from fedsrc.common.canonical import canonical_bytes
-from fedsrc.common.signing import Key, public_hex, sign
+from fedsrc.common.signing import public_hex, sign
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.airgap import answer_file, collect, start
 from fedsrc.federation.local import certify_table
 from fedsrc.planning.register import Choices, register_grid
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.damage import check_same
-from fedsrc.protocol.messages import parse_release, read_request
+from fedsrc.protocol.messages import parse_release
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Arrived, Chain, _entries, parse, read_transcript
@@ -41,25 +37,19 @@ from fedsrc.records.units import Records
 from fedsrc.server.issue import issue
 from fedsrc.server.state import Replay
 from fedsrc.server.verify import verify
-from fedsrc.site.ledger import Ledger
-from fedsrc.site.policy import allow
 from research.attacks.mutants import damaged, places, twisted
 from research.attacks.sections import Record, Row, Section, in_blocks, recorded, some, totals
+from research.attacks.struck import CRASHED, NAMES, REFUSED, key, play_by_files, struck_run
 from research.pages import markdown, records_of
 
-NAMES, CRASHED, REFUSED = ("a", "b", "c"), 9, 7
 KILLS, EACH, BLOCK = 500, 30, 10  # kills in both modes; strikes in each of them
 MUTANTS = {"release": 8_000, "transcript": 4_000, "certificate": 4_000, "registration": 2_000}
-FAULTS = ("killed before it", "killed in the middle of it", "killed after it", "disk full", "input/output error")
-DURABLE = ("write", "sync", "move", "link", "commit")
+FAULTS = {
+    "killed before it": "before", "killed in the middle of it": "torn", "killed after it": "after",
+    "disk full": "full", "input/output error": "error",
+}  # fmt: skip
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["research.attacks.faults"])
-
-
-@lru_cache(maxsize=8)
-def key(number: int) -> Key:
-    """Fixed keys, so that every process has the same."""
-    return Key.from_private_bytes(bytes([number + 1]) * 32)
 
 
 @lru_cache(maxsize=8)
@@ -87,22 +77,7 @@ def local(folder: Path, run: str = "run") -> None:
 def files(folder: Path, run: str = "run", **more: Any) -> None:
     """Request, release and collect until the certificate."""
     reg = registered(**{"batch": 40, "rounds": 3, **more})
-    for name in NAMES:
-        with closing(Ledger(folder / f"{name}.ledger")) as ledger:
-            allow(ledger, name, reg, max_epsilon=10.0)
-    done = start(reg, folder / run, key(9))
-    while done.certificate is None:
-        done = collect(folder / run, [_answer(folder, path) for path in done.waiting], key(9))
-
-
-def _answer(folder: Path, path: Path) -> Path:
-    site = read_request(path).request.site
-    number = NAMES.index(site)
-    with closing(Ledger(folder / f"{site}.ledger")) as ledger:
-        data = answer_file(path, lambda: table(200, number + 50), ledger, key(number))
-    target = folder / "stick" / path.name.replace("request", "release")
-    durable.write_whole(target, data)
-    return target
+    play_by_files(reg, folder, run, lambda number: table(200, number + 50))
 
 
 MODES: dict[str, Callable[..., None]] = {"local": local, "files": files}
@@ -112,36 +87,8 @@ MODES: dict[str, Callable[..., None]] = {"local": local, "files": files}
 
 
 def child(mode: str, folder: str, fault: str, at: int) -> None:
-    """A run in this process, struck at its at-th durable operation; the exit status says how it ended."""
-    count = 0
-
-    def wrap(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        def operation(*args: Any) -> Any:
-            nonlocal count
-            count += 1
-            return real(*args) if count != at else _strike(name, real, fault, args)
-
-        return operation
-
-    for name in DURABLE:
-        setattr(durable, name, wrap(name, getattr(durable, name)))
-    try:
-        MODES[mode](Path(folder))
-    except FedsrcError:
-        os._exit(REFUSED)
-    Path(folder, "operations").write_text(str(count))
-    os._exit(0)
-
-
-def _strike(name: str, real: Callable[..., Any], fault: str, args: tuple[Any, ...]) -> Any:
-    code = {"disk full": errno.ENOSPC, "input/output error": errno.EIO}.get(fault)
-    if code is not None:
-        raise sqlite3.OperationalError(os.strerror(code)) if name == "commit" else OSError(code, os.strerror(code))
-    if fault == "killed in the middle of it" and name == "write":
-        real(args[0], args[1][: len(args[1]) // 2])
-    if fault == "killed after it":
-        real(*args)
-    os._exit(CRASHED)
+    """Play a run in this process, struck at its at-th durable operation."""
+    struck_run(partial(MODES[mode], Path(folder)), Path(folder), FAULTS.get(fault, "none"), at)
 
 
 def begun(mode: str, folder: Path, fault: str = "", at: int = 0) -> multiprocessing.process.BaseProcess:

@@ -53,7 +53,8 @@ from fedsrc.server.status import is_held, run_state
 from fedsrc.server.verify import verify
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
-from tests.support.crash_scenarios import by_files, files_registration, key
+from research.attacks.struck import key
+from tests.support.crash_scenarios import by_files, files_registration
 from tests.support.helpers import registration
 from tests.support.live_scenarios import SERVER
 

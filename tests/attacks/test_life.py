@@ -39,9 +39,9 @@ from tests.support.gate_certificates import (
     Terminal,
     body,
     certificate,
+    copied_run,
     notice_of,
     original,
-    original_run,
     renewed,
 )
 from tests.support.gate_server import Client, serving
@@ -54,7 +54,7 @@ REASON = "labels of the north were wrong"
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(original_run(), tmp_path / "run"))
+    return copied_run(tmp_path)
 
 
 @pytest.fixture

@@ -34,8 +34,9 @@ import polars as pl
 import pytest
 
 from fedsrc.audit import boundary, partition
-from fedsrc.audit.cell import DEAL, SPLIT, Cell, Parts, binormal, build, split
+from fedsrc.audit.cell import DEAL, SPLIT, Cell, Parts, build, split
 from fedsrc.audit.methods import METHODS, NATIVE
+from fedsrc.audit.records import binormal
 from fedsrc.audit.study import Binormal, Boundary, Demo, Population, Printed, Setting, Study, Table
 from fedsrc.audit.summary import cells
 from fedsrc.data.embedded import TASKS, score_table

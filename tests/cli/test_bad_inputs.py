@@ -36,7 +36,8 @@ from fedsrc.records.units import Records
 from fedsrc.site import ledger
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
-from tests.support.crash_scenarios import NAMES, answer, by_files, files_registration, key
+from research.attacks.struck import NAMES, key
+from tests.support.crash_scenarios import answer, by_files, files_registration
 from tests.support.forged import forge, unsigned
 from tests.support.helpers import table
 

@@ -31,7 +31,8 @@ from fedsrc.server.state import Replay
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
 from research.attacks.mutants import damaged, twisted
-from tests.support.crash_scenarios import NAMES, answer, by_files, files_registration, key
+from research.attacks.struck import NAMES, key
+from tests.support.crash_scenarios import answer, by_files, files_registration
 
 pytestmark = [pytest.mark.thorough, pytest.mark.filterwarnings("ignore:.*torn by a crash:UserWarning")]
 Accepts = Callable[[bytes], bool]

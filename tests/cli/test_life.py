@@ -19,7 +19,7 @@ from fedsrc.protocol.names import CERTIFICATE, REGISTRATION
 from fedsrc.protocol.notices import beside, read_notice
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.succession import read_succession
-from tests.support.gate_certificates import KEY, TRUSTED, Terminal, original_run, renewed
+from tests.support.gate_certificates import KEY, TRUSTED, Terminal, copied_run, renewed
 
 
 def save(path: Path, key: Key) -> Path:
@@ -32,7 +32,7 @@ def fedsrc(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
     monkeypatch.chdir(tmp_path)
     save(tmp_path / "issuer.key", KEY)
     save(tmp_path / "new.key", Key.generate())
-    shutil.copytree(original_run(), tmp_path / "run")
+    copied_run(tmp_path)
     return Terminal(monkeypatch, capsys)
 
 

@@ -23,7 +23,8 @@ from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.transcript import Arrived, read_transcript
 from fedsrc.server.folder import read_registration
 from fedsrc.server.verify import verify
-from tests.support.crash_scenarios import CRASHED, REFUSED, SCENARIOS, Fault, child, files_registration
+from research.attacks.struck import CRASHED, REFUSED
+from tests.support.crash_scenarios import SCENARIOS, Fault, child, files_registration
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torn by a crash:UserWarning")
 CONTEXT = multiprocessing.get_context("forkserver")

@@ -48,9 +48,10 @@ from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Absent, Announced, Arrived, Opened, Transcript, read_transcript
 from fedsrc.server.state import Replay
 from fedsrc.server.verify import verify
+from research.attacks.struck import CRASHED, NAMES, key
+from research.attacks.struck import REFUSED as NO_SPACE
 from tests.federation.test_crash import spends
-from tests.support.crash_scenarios import CRASHED, NAMES, Fault, by_files, files_registration, key
-from tests.support.crash_scenarios import REFUSED as NO_SPACE
+from tests.support.crash_scenarios import Fault, by_files, files_registration
 from tests.support.live_scenarios import PATIENCE, SERVER, OwnClock, OwnPost, child, guards, live, spent
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torn by a crash:UserWarning")

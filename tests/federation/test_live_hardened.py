@@ -31,7 +31,8 @@ from fedsrc.protocol.messages import Refusal, Request, SignedRequest
 from fedsrc.records.units import Records
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
-from tests.support.crash_scenarios import files_registration, key
+from research.attacks.struck import key
+from tests.support.crash_scenarios import files_registration
 from tests.support.helpers import table
 from tests.support.live_scenarios import SERVER
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ from fedsrc.report.html import page
 from fedsrc.report.markdown import card_markdown
 from fedsrc.report.view import View, view_run
 from fedsrc.server.status import run_state, words
-from tests.support.gate_certificates import body, notice_of, original, original_run
+from tests.support.gate_certificates import body, copied_run, notice_of, original
 from tests.support.hostile import HOSTILE
 
 REASON = "labels of the north were wrong"
@@ -34,7 +33,7 @@ ON_TOP = "What it said no longer stands"
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(original_run(), tmp_path / "run"))
+    return copied_run(tmp_path)
 
 
 @pytest.fixture

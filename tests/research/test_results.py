@@ -22,9 +22,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedsrc.audit.cell import SPLIT, records_of, split, thresholds_of
+from fedsrc.audit.cell import SPLIT, split, thresholds_of
 from fedsrc.audit.engine import run_task
 from fedsrc.audit.folder import Task, tasks
+from fedsrc.audit.records import records_of
 from fedsrc.audit.study import Binormal, Printed
 from fedsrc.audit.summary import known
 from fedsrc.common.canonical import file_digest

@@ -20,7 +20,8 @@ from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.transcript import Transcript
 from fedsrc.server.folder import LOG
 from fedsrc.server.status import run_state, words
-from tests.support.crash_scenarios import NAMES, files_registration
+from research.attacks.struck import NAMES
+from tests.support.crash_scenarios import files_registration
 from tests.support.live_scenarios import PATIENCE, SERVER, OwnClock, OwnPost, guards, live
 
 

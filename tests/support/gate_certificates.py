@@ -40,6 +40,11 @@ def original_run() -> Path:
     return folder / "run"
 
 
+def copied_run(folder: Path) -> Path:
+    """A copy of that run, to be changed."""
+    return Path(shutil.copytree(original_run(), folder / "run"))
+
+
 @lru_cache
 def original() -> str:
     """The text of the certificate that it ended in."""

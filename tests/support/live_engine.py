@@ -25,7 +25,7 @@ from fedsrc.protocol.messages import SignedRequest, parse_request
 from fedsrc.protocol.names import TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.site.ledger import Ledger
-from tests.support.crash_scenarios import NAMES, key
+from research.attacks.struck import NAMES, key
 from tests.support.helpers import table
 from tests.support.live_fate import ON_DISK, Fate, Fault, KilledError
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
-from tests.support.crash_scenarios import CRASHED, NAMES
+from research.attacks.struck import CRASHED, NAMES
 
 Kind = Literal["server app", "SuperLink", "SuperNode", "site", "machine"]
 PROCESSES: tuple[Kind, ...] = ("server app", "SuperLink", "SuperNode", "site")

@@ -29,7 +29,8 @@ from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
-from tests.support.crash_scenarios import CRASHED, DURABLE, NAMES, files_registration, key
+from research.attacks.struck import CRASHED, DURABLE, NAMES, key
+from tests.support.crash_scenarios import files_registration
 from tests.support.helpers import table
 from tests.support.live_account import Account, account
 from tests.support.live_engine import OUT, Engine, Site

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedsrc.common import durable as files
-from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, RELEASE, Frame
 from fedsrc.federation.live.guard import Guard
 from fedsrc.federation.live.play import play
@@ -20,8 +17,8 @@ from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.registration import Registration
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
-from tests.support.crash_scenarios import DURABLE, NAMES, Counter, Fault, files_registration, key
-from tests.support.crash_scenarios import REFUSED as NO_SPACE
+from research.attacks.struck import NAMES, key, struck_run
+from tests.support.crash_scenarios import Fault, files_registration
 from tests.support.helpers import table
 
 SERVER = key(9)
@@ -129,16 +126,7 @@ def live(folder: Path, run: str = "run", post: OwnPost | None = None, told: list
 
 def child(folder: str, fault: Fault, at: int) -> None:
     """The live run in a process of its own, with a fault at its at-th durable operation."""
-    counter = Counter(fault, at)
-    for name in DURABLE:
-        setattr(files, name, counter.wrap(name, getattr(files, name)))
-    try:
-        live(Path(folder))
-    except FedsrcError:
-        os._exit(NO_SPACE)
-    if fault == "none":
-        Path(folder, "operations").write_text(str(counter.count))
-    os._exit(0)
+    struck_run(lambda: live(Path(folder)), Path(folder), fault, at)
 
 
 def spent(folder: Path, name: str) -> int:

@@ -25,7 +25,7 @@ class Laws:
 
 
 def laws(registration: Registration, *, spread: float, graded: bool, drift: float) -> Laws:
-    """Sites whose risks lie `spread` from the target, so that the deployment mixture's is the target exactly."""
+    """Make sites whose risks lie `spread` from the target, so that the deployment mixture's is the target exactly."""
     risks = site_risks(registration, spread)
     if registration.privacy.unit == "source":
         _no_drift(drift)
@@ -42,7 +42,7 @@ def laws(registration: Registration, *, spread: float, graded: bool, drift: floa
 
 
 def site_risks(registration: Registration, spread: float) -> Floats:
-    """Risks whose mean under the declared weights (or equal ones) is the target: the first site's is above it.
+    """Return risks whose mean under the declared weights (or equal ones) is the target; the first is above it.
 
     With equal weights they alternate, and an odd site lies at the target; otherwise the others share the difference.
     """
@@ -82,7 +82,7 @@ def _binary(registration: Registration, risk: float, drift: float) -> Support:
 
 
 def _graded(registration: Registration, risk: float) -> Support:
-    """Losses 0, 1/2 and 1 with probabilities 1 - 3r/2, r and r/2."""
+    """Make a law of losses 0, 1/2 and 1 with probabilities 1 - 3r/2, r and r/2."""
     if not 1.5 * risk <= 1:
         raise FedsrcError(f"graded losses with mean {risk:g} need a mean of at most 2/3")
     bins, grid = len(registration.thresholds.values) + 1, registration.privacy.mass_grid
@@ -104,7 +104,7 @@ def _sources(registration: Registration, risk: float) -> Support:
 
 
 def _atom(registration: Registration, answers: list[tuple[int, int, int]]) -> Ints:
-    """Masses (2, m+1) of answers given as bin, unsupported mass and whole mass, in grid units."""
+    """Return masses (2, m+1) of answers given as bin, unsupported mass and whole mass, in grid units."""
     masses = np.zeros((2, len(registration.thresholds.values) + 1), dtype=np.int64)
     for place, bad, whole in answers:
         masses[0, place] += whole if registration.encoding.kind == "paired" else whole - bad

@@ -11,20 +11,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import polars as pl
-from scipy.special import ndtr, ndtri
 
 from fedsrc.audit import boundary, partition
+from fedsrc.audit.records import records_of
 from fedsrc.audit.shift import drifted, moved_weights, relabelled
-from fedsrc.audit.study import Binormal, Boundary, Demo, Population, Printed, Setting, Table
-from fedsrc.data.embedded import SCORED, TASKS, score_table
+from fedsrc.audit.study import Binormal, Boundary, Population, Printed, Setting
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.rank import chance_above
 from fedsrc.planning.register import GRADED_GRID, Choices, grid_thresholds, quantile_thresholds, register_grid
 from fedsrc.protocol.registration import Registration, Thresholds
 from fedsrc.records.order import Positions
-from fedsrc.records.table import Columns, read_records, scan
 from fedsrc.records.units import Records, Units, check_unit, most_answers, unit_codes, units_of
 from fedsrc.simulate.population import Support, from_cells, truth, uniform
 
@@ -65,12 +62,12 @@ class Cell:
 
     @property
     def weights(self) -> Floats:
-        """Declared deployment weights, or equal ones."""
+        """Return declared deployment weights, or equal ones."""
         count = len(self.sites)
         return np.asarray(self.registration.weights or (1.0 / count,) * count)
 
     def oracle_floor(self) -> float:
-        """The least risk of a threshold with enough acceptance: no certificate on this score goes below.
+        """Return the least risk of a threshold with enough acceptance: no certificate on this score goes below.
 
         Paper: Table (halueval), Floor.
         """
@@ -80,7 +77,7 @@ class Cell:
 
 
 def build(setting: Setting, population: Population, *, seed: int, folder: Path) -> Cell:
-    """The cell of a setting; tables are looked for beside the study file."""
+    """Build the cell of a setting; its tables lie in `folder`."""
     if isinstance(population, Boundary):
         return _from_boundary(setting, population)
     if isinstance(population, Printed):
@@ -97,10 +94,8 @@ def build(setting: Setting, population: Population, *, seed: int, folder: Path) 
     )
     sites = uniform(registration, [parts.calibration.take(each) for each in indices])
     heldout = _heldout(registration, parts.heldout) if len(parts.heldout) else None
-    made = _finish(
-        setting, registration, sites, heldout=heldout, surrogate=isinstance(population, Binormal), items=True
-    )
-    return replace(made, auc=_auc(parts.calibration) if binary else None)
+    surrogate, auc = isinstance(population, Binormal), _auc(parts.calibration) if binary else None
+    return replace(_finish(setting, registration, sites, heldout=heldout, surrogate=surrogate, items=True), auc=auc)
 
 
 def _auc(units: Units) -> float | None:
@@ -109,11 +104,11 @@ def _auc(units: Units) -> float | None:
 
 
 def split(records: Records, setting: Setting, rng: np.random.Generator) -> Parts:
-    """Development, held-out and calibration units, by whole sources where the table has them."""
+    """Split records into development, held-out and calibration units, by whole sources where the table has them."""
     codes = unit_codes(records, "record" if records.source is None else "source")
     order = rng.permutation(np.unique(codes))
-    first = 0 if setting.thresholds_from != "development" else _count(order.size, setting.development_share)
-    second = first + _count(order.size, setting.heldout_share)
+    first = 0 if setting.thresholds_from != "development" else int(order.size * setting.development_share)
+    second = first + int(order.size * setting.heldout_share)
     rest = order[second:] if setting.size is None or setting.unit == "record" else order[second : second + setting.size]
     pooled = replace(records, site=np.zeros_like(records.site), site_names=("all",))
 
@@ -126,16 +121,11 @@ def split(records: Records, setting: Setting, rng: np.random.Generator) -> Parts
         chosen = np.sort(rng.permutation(len(calibration))[: setting.size])
         calibration, site = calibration.take(chosen), site[chosen]
     if setting.size is not None and len(calibration) < setting.size:
-        raise FedsrcError(
-            f"size {setting.size} is more than the {len(calibration)} units that are left to calibrate with"
-        )
+        left = f"the {len(calibration)} units that are left to calibrate with"
+        raise FedsrcError(f"size {setting.size} is more than {left}")
     if len(calibration) == 0:
         raise FedsrcError("no units are left to calibrate with", hint="lower development_share or heldout_share")
     return Parts(part(order[:first]), calibration, part(order[first:second]), site)
-
-
-def _count(units: int, share: float) -> int:
-    return int(units * share)
 
 
 def _source_sites(records: Records, units: Units) -> Positions:
@@ -143,66 +133,13 @@ def _source_sites(records: Records, units: Units) -> Positions:
     return np.asarray([site_of[name] for name in units.ids or ()], dtype=np.int64)
 
 
-def records_of(population: Table | Demo | Binormal, folder: Path) -> Records:
-    """All records of a population, before any split."""
-    if isinstance(population, Table):
-        return _table(population, folder / population.table)
-    if isinstance(population, Binormal):
-        return binormal(population)
-    return _embedded(population)
-
-
-def _embedded(population: Demo) -> Records:
-    embedded = (*TASKS, *SCORED)
-    tasks = list(TASKS) if population.demo == "all" else [task for task in embedded if task == population.demo]
-    if not tasks:
-        hint = f"tables: {', '.join(embedded)}, or all"
-        raise FedsrcError(f"there is no embedded table {population.demo!r}", hint=hint)
-    frames = [score_table(task).with_columns(source=task + ":" + pl.col("source").cast(pl.String)) for task in tasks]
-    frame = pl.concat(frames, how="diagonal_relaxed")
-    if population.score not in frame.columns:
-        raise FedsrcError(f"the embedded tables have no score {population.score!r}")
-    names, source = np.unique(frame["source"].to_numpy().astype(str), return_inverse=True)
-    score, loss = (frame[name].to_numpy().astype(np.float64) for name in (population.score, "loss"))
-    site = np.repeat(np.arange(len(tasks)), [each.height for each in frames])
-    return Records("", score, loss, site, tuple(tasks), source.astype(np.int64), tuple(names.tolist()), None)
-
-
-def _table(population: Table, path: Path) -> Records:
-    records = read_records(path, columns=Columns(score=population.score))
-    if not population.where:
-        return records
-    frame = scan(path)[0].collect()
-    if strange := set(population.where) - set(frame.columns):
-        raise FedsrcError(f"there is no column {min(strange)!r}", where=str(path))
-    kept = np.flatnonzero(
-        frame.select(pl.all_horizontal(pl.col(k).cast(pl.String) == v for k, v in population.where.items()))
-    )
-    if kept.size == 0:
-        raise FedsrcError(f"population {population.name!r}: no row is left", where=str(path))
-    source = None if records.source is None else records.source[kept]
-    return replace(
-        records, score=records.score[kept], loss=records.loss[kept], site=records.site[kept], source=source, ids=None
-    )
-
-
-def binormal(population: Binormal) -> Records:
-    """Scores Phi(Z + sqrt(2) Phi^-1(auc) (1 - loss)), and exactly the stated share unsupported, rounded."""
-    rng = np.random.default_rng([population.seed])
-    loss = np.zeros(population.records)
-    loss[: round(population.unsupported * population.records)] = 1.0
-    score = ndtr(rng.standard_normal(loss.size) + np.sqrt(2.0) * ndtri(population.auc) * (1.0 - loss))
-    return Records("", score, loss, np.zeros(loss.size, dtype=np.int64), ("all",), None, (), None)
-
-
 def _dealt(parts: Parts, setting: Setting, rng: np.random.Generator) -> list[Positions]:
     n = len(parts.calibration)
     if setting.partition == "natural":
         found = partition.natural(parts.site)
         if len(found) == 1:
-            raise FedsrcError(
-                "all records are at one site", hint='a natural partition needs a site column; or use "iid"'
-            )
+            hint = 'a natural partition needs a site column; or use "iid"'
+            raise FedsrcError("all records are at one site", hint=hint)
         return found
     if setting.partition == "dirichlet":
         wrong = np.maximum.reduceat(parts.calibration.loss, parts.calibration.start[:-1]) >= 0.5
@@ -213,7 +150,7 @@ def _dealt(parts: Parts, setting: Setting, rng: np.random.Generator) -> list[Pos
 
 
 def thresholds_of(parts: Parts, setting: Setting) -> tuple[float, ...]:
-    """Where a setting puts its thresholds: no label of the calibration is looked at.
+    """Return a setting's thresholds, without a look at any label of the calibration.
 
     Paper: Proposition (condthresh) for thresholds from the calibration scores.
     """
@@ -246,7 +183,7 @@ def _registration(
 
 
 def _rounds(setting: Setting, sites: int) -> int:
-    """Recruitment asks one site a round: matched, it has as many releases as the other policies."""
+    """Return the number of rounds. Recruitment asks one site a round: matched, it gets as many releases."""
     return setting.rounds * (sites if setting.matched and setting.policy == "recruit" else 1)
 
 
@@ -254,7 +191,7 @@ def _finish(
     setting: Setting, registration: Registration, sites: Sequence[Support], *,
     heldout: Floats | None, surrogate: bool, items: bool, deployed: Sequence[Support] | None = None,
 ) -> Cell:  # fmt: skip
-    """Deployment drifts, labels get noisy; facts are of the deployment and of true labels."""
+    """Let the deployment drift and labels get noisy; facts are of the deployment and of true labels."""
     encoding = registration.encoding.kind
     if deployed is None:
         drift = setting.drift
@@ -266,14 +203,12 @@ def _finish(
     acceptance = np.stack([each.acceptance for each in facts])
     unsupported = acceptance * np.stack([each.risk for each in facts])
     binary = registration.privacy.loss_grid == 1 and registration.privacy.unit == "record"
-    kept = items and drawn is sites
-    return Cell(
-        setting, registration, tuple(drawn), acceptance, unsupported, heldout, surrogate, binary, kept
-    )  # fmt: skip
+    items = items and drawn is sites
+    return Cell(setting, registration, tuple(drawn), acceptance, unsupported, heldout, surrogate, binary, items)
 
 
 def _heldout(registration: Registration, units: Units) -> Floats:
-    """Held-out answers accepted, and their loss, per threshold."""
+    """Count held-out answers accepted, and their loss, per threshold."""
     accepted = units.score[:, None] >= np.asarray(registration.thresholds.values)
     return np.stack([accepted.sum(axis=0), units.loss @ accepted]).astype(np.float64)
 
@@ -301,7 +236,7 @@ def _from_printed(setting: Setting, population: Printed) -> Cell:
 
 
 def printed(registration: Registration, acceptance: Floats, risk: Floats) -> Support:
-    """The law with that acceptance and risk at every threshold; what is rejected counts as unsupported."""
+    """Return the law with that acceptance and risk at every threshold; what is rejected counts as unsupported."""
     accepted = -np.diff(acceptance, append=0.0)
     unsupported = -np.diff(acceptance * risk, append=0.0)
     if acceptance[0] > 1 or (unsupported < -1e-12).any() or (accepted - unsupported < -1e-12).any():

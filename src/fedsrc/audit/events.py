@@ -51,7 +51,7 @@ class Events:
 
 
 def scheduling(cell: Cell) -> Registration:
-    """The registration the recruiter follows: with moved weights, participation stays equal."""
+    """Return the registration the recruiter follows: with moved weights, participation stays equal."""
     if not cell.setting.moved:
         return cell.registration
     sites = tuple(site.model_copy(update={"weight": None}) for site in cell.registration.sites)
@@ -80,7 +80,7 @@ def happen(cell: Cell, *, trials: int, seed: tuple[int, ...], per_site: bool = F
 
 
 def _order(site: Support, setting: Setting, trials: int, rng: np.random.Generator) -> Ints | None:
-    """A fresh order per trial where each unit is drawn once."""
+    """Draw a fresh order per trial where each unit is drawn once."""
     units = np.tile(np.arange(site.law.size), (trials, 1))
     return rng.permuted(units, axis=1) if setting.draw == "once" else None
 
@@ -95,13 +95,13 @@ class Limit:
     z: float
 
     def exceeded(self, drawn: Ints, n: Ints) -> Bools:
-        """Which releases are withheld for what they hold."""
+        """Say which releases are withheld for what they hold."""
         contrast = drawn.reshape(len(drawn), -1) @ self.weights
         return np.asarray((contrast > n * self.mean + self.z * self.sd * np.sqrt(n)) & (n > 0))
 
 
 def _limit(site: Support, setting: Setting, registration: Registration) -> Limit:
-    """About `withheld` of the releases have a contrast above it."""
+    """Return the limit that about `withheld` of the releases exceed."""
     r, paired = setting.target_risk, registration.encoding.kind == "paired"
     per_mass = np.array([-r, 1.0 if paired else 1.0 - r]) / registration.privacy.mass_grid
     weights = np.repeat(per_mass[:, None], site.masses.shape[-1], axis=1)

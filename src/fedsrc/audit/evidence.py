@@ -35,7 +35,7 @@ class Spent:
 
 
 def message(cell: Cell) -> Mechanism:
-    """The mechanism of one message when each unit is in several: their zCDP adds up to the registered budget.
+    """Return the mechanism of one message when each unit is in several: their zCDP adds up to the registered budget.
 
     Paper: eq. (rho-transcript).
     """
@@ -47,7 +47,7 @@ def message(cell: Cell) -> Mechanism:
 
 
 def spent(cell: Cell) -> Spent:
-    """The accountant's output for one unit."""
+    """Return what one unit's messages cost."""
     rule, setting = message(cell), cell.registration.privacy
     total = cell.setting.queries * rule.rho
     epsilon = math.inf if rule.scale == 0 else privacy.epsilon_of(total, setting.delta, setting.conversion)
@@ -55,7 +55,7 @@ def spent(cell: Cell) -> Spent:
 
 
 def aim_of(registration: Registration) -> Aim:
-    """The claim as methods take it."""
+    """Return the claim as methods take it."""
     claim = registration.claim
     return Aim(claim.target_risk, claim.min_acceptance, claim.failure_probability)
 
@@ -80,7 +80,7 @@ class Reading:
 
 
 def reading_of(cell: Cell) -> Reading:
-    """The registered reading."""
+    """Return the registered reading."""
     queries = cell.setting.queries
     if cell.setting.reading == "one":
         return Reading(1, 1, 1)
@@ -88,13 +88,13 @@ def reading_of(cell: Cell) -> Reading:
 
 
 def exact(cell: Cell, events: Events, *, seed: tuple[int, ...]) -> Evidence:
-    """Exact sums of what arrived."""
+    """Return exact sums of what arrived."""
     sums = exact_sums(cell.registration, events.masses)
     return _gather(cell, events, sums, events.slots, 1, 1.0, seed)
 
 
 def released(cell: Cell, events: Events, *, seed: tuple[int, ...]) -> Evidence:
-    """Sums as the server reads them. Without privacy they are the exact ones."""
+    """Return sums as the server reads them; without privacy, the exact ones."""
     own, way = message(cell), reading_of(cell)
     unit = (own.scale / own.grid / own.basis.unit) ** 2 * way.variance
     scaled = way.variance * (own.scale / cell.registration.mechanism.scale) ** 2 if own.scale else 0.0
@@ -109,7 +109,7 @@ def released(cell: Cell, events: Events, *, seed: tuple[int, ...]) -> Evidence:
 
 
 def _noise(events: Events, rule: Mechanism, messages: int, seed: tuple[int, ...]) -> Ints:
-    """Cumulative lattice noise (B, T, 2, p): so many messages for every release that arrived."""
+    """Draw cumulative lattice noise (B, T, 2, p): so many messages for every release that arrived."""
     trials, looks, sites = events.answered.shape
     total = np.zeros((trials, looks, 2, rule.basis.p), dtype=np.int64)
     if rule.scale == 0:
@@ -126,7 +126,7 @@ def _noise(events: Events, rule: Mechanism, messages: int, seed: tuple[int, ...]
 def _gather(
     cell: Cell, events: Events, seen: Masses, drawn: Ints, fresh: int, unit: float, seed: tuple[int, ...]
 ) -> Evidence:
-    """Evidence per look. A look before the first record has one empty record of an unknown mixture: eta = 1."""
+    """Return evidence per look. One before the first record has an empty record of an unknown mixture: eta = 1."""
     records = drawn.sum(axis=-1)
     return gather(
         seen.accepted, seen.unsupported, fresh * np.maximum(1, records), noise=seen.noise, unit=unit,
@@ -137,7 +137,7 @@ def _gather(
 
 
 def _charged(registration: Registration, events: Events, seen: Masses) -> Masses:
-    """With the worst that each withheld release could have held and pass for honest; `tally.lose`, vectorised.
+    """Charge each withheld release with the worst that passes for honest: `tally.lose`, vectorised.
 
     Theory: (iv), Dropout.
     """
@@ -155,7 +155,7 @@ def _charged(registration: Registration, events: Events, seen: Masses) -> Masses
 
 
 def _at(numbers: Ints, withheld: Bools, known: dict[int, Floats]) -> Floats:
-    """Per trial and look, the sum of what belongs to the numbers of the requests that were withheld: (B, T, m)."""
+    """Sum, per trial and look, what belongs to the numbers of the withheld requests: (B, T, m)."""
     table = np.zeros((int(numbers.max()) + 1, next(iter(known.values())).size))
     for number, value in known.items():
         table[number] = value
@@ -163,7 +163,7 @@ def _at(numbers: Ints, withheld: Bools, known: dict[int, Floats]) -> Floats:
 
 
 def transfer(registration: Registration, slots: Ints) -> Floats:
-    """eta (...,) of slots (..., K).
+    """Return eta (...,) of slots (..., K).
 
     Paper: eq. (eta).
     """
@@ -174,13 +174,13 @@ def transfer(registration: Registration, slots: Ints) -> Floats:
 
 
 def shares(slots: Ints) -> Floats:
-    """Each site's share of the slots (..., K); equal ones before the first."""
+    """Return each site's share of the slots (..., K); equal ones before the first."""
     total = slots.sum(axis=-1, keepdims=True)
     return np.asarray(np.where(total > 0, slots / np.maximum(1, total), 1.0 / slots.shape[-1]))
 
 
 def facts_of(cell: Cell, events: Events) -> Facts:
-    """Exact acceptance and risk of the mixture spoken of: the declared one, or at each look the one drawn so far."""
+    """Return exact acceptance and risk of the declared mixture, or at each look of the one drawn so far."""
     weights = shares(events.drawn) if cell.registration.weights is None else cell.weights
     a, z = weights @ cell.acceptance, weights @ cell.unsupported
     return Facts(np.asarray(a), np.asarray(np.divide(z, a, out=np.zeros_like(a), where=a > 0)))
@@ -196,7 +196,7 @@ def _sites(cell: Cell, events: Events) -> Sites | None:
 
 
 def _unreleased(cell: Cell, events: Events, seed: tuple[int, ...]) -> Unreleased:
-    """For methods with a release of their own: exact sums, and one normal per release and threshold."""
+    """Return, for methods with a release of their own, exact sums and one normal per release and threshold."""
     rule = message(cell)
     rng, answered = np.random.default_rng([*seed, NORMALS]), events.answered.sum(axis=-1)
     steps = rng.standard_normal((*answered.shape, rule.basis.m)) * np.sqrt(answered)[..., None]
@@ -207,13 +207,13 @@ def _unreleased(cell: Cell, events: Events, seed: tuple[int, ...]) -> Unreleased
 
 
 def exact_sums(registration: Registration, counts: Ints) -> Masses:
-    """Suffix masses of exact counts."""
+    """Return suffix masses of exact counts."""
     return masses(registration, registration.mechanism.basis.encode(counts), 0.0)
 
 
 @lru_cache(maxsize=8)
 def payload_bytes(registration: Registration) -> int:
-    """Bytes of one message: two vectors of 64-bit integers.
+    """Return the bytes of one message: two vectors of 64-bit integers.
 
     Paper: Appendix "Metrics, communication, and artifact".
     """

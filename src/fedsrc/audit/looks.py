@@ -22,7 +22,7 @@ from fedsrc.audit.study import Study
 
 
 def looks(study: Study, tables: Path, *, trials: int) -> pl.DataFrame:
-    """One row per setting, method, trial and look, for the first trials of every setting.
+    """Return one row per setting, method, trial and look, for the first trials of every setting.
 
     Lists run over sites (slots, answered, dropped) or over thresholds (sums, variances, bounds). Sums and slots are
     cumulative; `seed` with `trial` is the trial's address in the study.
@@ -53,7 +53,7 @@ def _setting(study: Study, cell: Cell, index: int, trials: int) -> pl.DataFrame:
 
 
 def _schedule(cell: Cell, events: Events, trial: int, look: int) -> dict[str, Any]:
-    """Who took part, and what one unit's messages cost."""
+    """Return who took part, and what one unit's messages cost."""
     return {
         "slots": events.slots[trial, look].tolist(),
         "answered": events.answered[trial, look].tolist(),
@@ -65,7 +65,7 @@ def _schedule(cell: Cell, events: Events, trial: int, look: int) -> dict[str, An
 
 
 def _sums(evidence: Evidence, found: Verdict, aim: Aim, trial: int, look: int) -> dict[str, Any]:
-    """What the method saw and said."""
+    """Return what the method saw and said."""
     lists = {
         "accepted": evidence.accepted,
         "unsupported": evidence.unsupported,

@@ -58,7 +58,7 @@ class Block:
 
 
 def rows(block: Block, policy: str, methods: tuple[str, ...], *, first: int) -> pl.DataFrame:
-    """All methods on one block of trials, numbered from `first`; they see the same events and the same noise."""
+    """Judge one block of trials, numbered from `first`, by all methods: on the same events and the same noise."""
     trial = pl.int_range(first, first + len(block.events.slots)).alias("trial")
     parts = [
         _method(METHODS[name], block, policy).with_columns(pl.lit(name).alias("method"), trial) for name in methods
@@ -67,7 +67,7 @@ def rows(block: Block, policy: str, methods: tuple[str, ...], *, first: int) -> 
 
 
 def native_rows(block: Block, names: tuple[str, ...], *, first: int) -> pl.DataFrame:
-    """Native methods at the last look: what they promise, and what is true of the threshold they choose."""
+    """Report native methods at the last look: what they promise, and what is true of the threshold they choose."""
     end = block.evidence["exact sums"].at((slice(None), slice(-1, None)))
     whole = block.evidence["exact sums"].accepted.shape
     a, R = (np.broadcast_to(x, whole)[:, -1] for x in (block.facts.acceptance, block.facts.risk))
@@ -104,7 +104,7 @@ def _method(method: Method, block: Block, policy: str) -> pl.DataFrame:
 
 
 def _facts(method: Method, block: Block, fired: Bools, look: Ints, j: Ints) -> dict[str, NDArray[Any]]:
-    """What is true of the threshold at each trial's look."""
+    """Return what is true of the threshold at each trial's look."""
     trial, aim, shape = np.arange(look.size), block.aim, block.seen(method).accepted.shape
     a, R = (np.broadcast_to(x, shape)[trial, look, j] for x in (block.facts.acceptance, block.facts.risk))
     low = method.floor & (a < aim.min_acceptance - TOLERANCE)
@@ -118,7 +118,7 @@ def _facts(method: Method, block: Block, fired: Bools, look: Ints, j: Ints) -> d
 
 
 def _schedule(block: Block, evidence: Evidence, look: Ints) -> dict[str, NDArray[Any]]:
-    """What it took: looks, records, messages and bytes, who took part; units touched where they have an identity."""
+    """Return what it took: looks, records, messages and bytes, sites; units touched where they have an identity."""
     trial, events, cell = np.arange(look.size), block.events, block.cell
     releases = np.cumsum(events.answered.sum(axis=-1), axis=1)[trial, look]
     found = {
@@ -134,7 +134,7 @@ def _schedule(block: Block, evidence: Evidence, look: Ints) -> dict[str, NDArray
 
 
 def tuples(method: Method, block: Block, fired: Bools, look: Ints) -> Tuples:
-    """Bounds at each trial's own look; where it fired, with what earlier looks showed."""
+    """Return bounds at each trial's own look; where it fired, with what earlier looks showed."""
     evidence, aim = block.seen(method), block.aim
     whole = [np.full(look.size, np.nan) for _ in range(5)]
     threshold = np.full(look.size, -1, dtype=np.int64)
@@ -163,7 +163,7 @@ def chosen(found: Verdict) -> Ints:
 
 
 def _nearest(found: Verdict) -> Ints:
-    """The threshold with the least contrast bound; -1 without one."""
+    """Return the threshold with the least contrast bound; -1 without one."""
     d = found.contrast_upper
     return np.where(np.isnan(d).all(axis=-1), -1, np.where(np.isnan(d), np.inf, d).argmin(axis=-1))
 

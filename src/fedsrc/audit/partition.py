@@ -22,7 +22,7 @@ TRIES = 1000
 
 
 def natural(codes: Positions) -> list[Positions]:
-    """One site per distinct code (a domain or a task), in ascending order of the codes; unused codes make no site.
+    """Make one site per distinct code (a domain or a task), in ascending order; unused codes make no site.
 
     Paper: Appendix "Federated partitions", natural domain/task partition.
     """
@@ -32,7 +32,7 @@ def natural(codes: Positions) -> list[Positions]:
 
 
 def iid(n: int, sites: int, rng: np.random.Generator) -> list[Positions]:
-    """A random deal into sites of equal size, up to one unit: no heterogeneity but chance.
+    """Deal at random into sites of equal size, up to one unit: no heterogeneity but chance.
 
     Paper: Appendix "Federated partitions", IID client baseline.
     """
@@ -41,7 +41,7 @@ def iid(n: int, sites: int, rng: np.random.Generator) -> list[Positions]:
 
 
 def dirichlet(labels: Positions, sites: int, beta: float, rng: np.random.Generator) -> list[Positions]:
-    """Each label class, in random order, is cut in proportions drawn from Dirichlet(beta, ..., beta), one per site.
+    """Cut each label class, in random order, in proportions drawn from Dirichlet(beta, ..., beta), one per site.
 
     Small beta gives sites of few labels and unequal sizes. All classes are drawn again until no site is empty, so the
     law is the one given that none is.
@@ -65,7 +65,7 @@ def dirichlet(labels: Positions, sites: int, beta: float, rng: np.random.Generat
 
 
 def log_normal(n: int, sites: int, sigma: float, rng: np.random.Generator) -> list[Positions]:
-    """Sites of unequal size, proportional to exp(sigma Z) with Z standard normal per site; units dealt at random.
+    """Deal at random to sites of unequal size, proportional to exp(sigma Z) with Z standard normal per site.
 
     Only sizes differ: the law of units is the same at every site, but for chance.
 
@@ -80,7 +80,7 @@ def log_normal(n: int, sites: int, sigma: float, rng: np.random.Generator) -> li
 
 
 def apportioned(n: int, shares: Floats) -> Positions:
-    """n units in those shares: largest remainders, and then one unit from the largest site for every empty one."""
+    """Divide n units by largest remainders, then take one unit from the largest site for every empty one."""
     _check_sites(n, shares.size)
     if not (shares >= 0).all() or not abs(shares.sum() - 1) <= 1e-9:
         raise FedsrcError("shares must be zero or more and sum to one")
@@ -94,7 +94,7 @@ def apportioned(n: int, shares: Floats) -> Positions:
 
 
 def _cut(size: int, sites: int, beta: float, rng: np.random.Generator) -> Positions:
-    """How many of a class's units each site gets: random proportions, with cumulative counts rounded."""
+    """Return how many of a class's units each site gets: random proportions, with cumulative counts rounded."""
     ends = np.rint(np.cumsum(rng.dirichlet(np.full(sites, beta))) * size).astype(np.int64)
     ends[-1] = size
     return np.diff(ends, prepend=0)

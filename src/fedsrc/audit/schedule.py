@@ -16,7 +16,7 @@ from fedsrc.server.recruiter import in_step, worth_asking
 
 
 def asked(registration: Registration, drawn: Ints, left: Ints) -> Ints:
-    """Slots to ask of each site in the next round, per trial: `recruit.next_slots` of every row.
+    """Return the slots to ask of each site in the next round, per trial: `recruiter.next_slots` of every row.
 
     `drawn` holds slots that count as drawn so far and `left` units not yet used, both (trials, sites).
     """
@@ -31,7 +31,7 @@ def asked(registration: Registration, drawn: Ints, left: Ints) -> Ints:
 
 
 def arrivals(rng: np.random.Generator, rate: float, asked: Ints) -> NDArray[np.bool_]:
-    """Which requests are answered, (trials, sites): each is dropped with probability `rate`, by a coin of its own.
+    """Say which requests (trials, sites) are answered: each is dropped with probability `rate`, by its own coin.
 
     Every site has a coin in every round, asked or not, so no coin depends on a record, a release or the schedule. A
     site that is not asked does not answer.
@@ -45,12 +45,12 @@ def arrivals(rng: np.random.Generator, rate: float, asked: Ints) -> NDArray[np.b
 
 
 def _whole(batch: int, left: Ints) -> Ints:
-    """`recruit.whole`: a batch, or all that is left when less than half a batch would remain."""
+    """Return a batch, or all that is left when less than half a batch would remain: `recruiter.whole`."""
     return np.where(left < 1.5 * batch, left, batch)
 
 
 def _one_site(registration: Registration, drawn: Ints, left: Ints) -> Ints:
-    """The site with the largest deficit; on a tie the largest weight, then the first in registered order."""
+    """Ask the site with the largest deficit; on a tie the largest weight, then the first in registered order."""
     sites = len(registration.sites)
     weights, left = np.asarray(registration.weights or (1.0 / sites,) * sites), worth_asking(registration, drawn, left)
     deficits = np.where(left > 0, weights * drawn.sum(axis=1, keepdims=True) - drawn, -np.inf)

@@ -21,7 +21,7 @@ SUPPORTED, UNSUPPORTED = 0, 1
 
 
 def moved_weights(base: Sequence[float], fraction: float, onto: int) -> tuple[float, ...]:
-    """Deployment weights with a fraction of all weight moved onto one site, from the others in proportion.
+    """Move a fraction of all deployment weight onto one site, from the others in proportion.
 
     Their total variation from `base` is that fraction. It models traffic that comes from the sites in other shares
     than calibration did; the law at each site stays as it is, so it does not model drift within a site.
@@ -42,7 +42,7 @@ def moved_weights(base: Sequence[float], fraction: float, onto: int) -> tuple[fl
 
 
 def drifted(support: Support, encoding: Encoding, threshold: int, change: float) -> Support:
-    """One site's law after its unsupported share q among accepted units has become q + change.
+    """Return one site's law after its unsupported share q among accepted units has become q + change.
 
     Threshold j in 0..m-1 accepts bins j+1..m. Scores and acceptance stay; the same share of every accepted supported
     atom goes to the atom of that bin with the loss flipped (or back, when the change is negative), and rejected units
@@ -70,7 +70,7 @@ def drifted(support: Support, encoding: Encoding, threshold: int, change: float)
 
 
 def relabelled(support: Support, encoding: Encoding, missed: float, invented: float) -> Support:
-    """One site's law as an imperfect labeller sees it.
+    """Return one site's law as an imperfect labeller sees it.
 
     An unsupported unit is labelled supported with probability `missed`, a supported one unsupported with probability
     `invented`, independently at every event and whatever its score. It models careless labels. It does not model a
@@ -91,7 +91,7 @@ class _Cells:
     mass: int
 
     def support(self, encoding: Encoding) -> Support:
-        """One atom per bin and loss that has positive probability."""
+        """Make one atom per bin and loss that has positive probability."""
         loss, bins = np.nonzero(self.law)
         atoms = np.arange(loss.size)
         masses = np.zeros((loss.size, 2, self.law.shape[1]), dtype=np.int64)
@@ -101,7 +101,7 @@ class _Cells:
 
 
 def _cells(support: Support, encoding: Encoding) -> _Cells:
-    """The law per loss and bin; refuses units other than one answer with loss 0 or 1 in that encoding."""
+    """Return the law per loss and bin; refuse units other than one answer with loss 0 or 1 in that encoding."""
     first, unsupported = support.masses[:, 0], support.masses[:, 1]
     answer = first if encoding == "paired" else first + unsupported
     mass = int(answer.max(initial=0))
@@ -118,7 +118,7 @@ def _cells(support: Support, encoding: Encoding) -> _Cells:
 
 
 def _flipped_share(supported: float, unsupported: float, change: float) -> float:
-    """The share of accepted supported (or unsupported) probability that must flip for the declared change."""
+    """Return the share of accepted supported (or unsupported) probability that must flip for the declared change."""
     accepted = supported + unsupported
     if not accepted > 0:
         raise FedsrcError("nothing is accepted at this threshold, so its unsupported share is not defined")

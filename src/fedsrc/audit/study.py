@@ -108,7 +108,7 @@ KINDS = {"table": Table, "demo": Demo, "records": Binormal, "acceptance": Printe
 
 
 def kind_of(value: Any) -> str | None:
-    """Which population a TOML table describes: the key that only its kind has."""
+    """Say which population a TOML table describes: the key that only its kind has."""
     if not isinstance(value, dict):
         return next((key for key, kind in KINDS.items() if isinstance(value, kind)), None)
     return next((key for key in KINDS if key in value), None)
@@ -129,7 +129,7 @@ Population = Annotated[
 
 
 def with_scores(given: dict[str, Any]) -> dict[str, Any]:
-    """A study in which each population is there once a score of the table [scores]."""
+    """Return the study with every population repeated for each score of the table [scores]."""
     scores, populations = given["scores"], given.get("populations")
     if not isinstance(scores, dict) or not scores or not all(isinstance(about, str) for about in scores.values()):
         raise ValueError("scores is a table of columns, each with a word on what it is")

@@ -17,12 +17,12 @@ Draw = Callable[[np.random.Generator, Floats, Ints], Ints]
 
 
 def at_once(rng: np.random.Generator, law: Floats, n: Ints) -> Ints:
-    """How often each unit is among n[trial] events: (trials, size)."""
+    """Draw how often each unit is among n[trial] events: (trials, size)."""
     return rng.multinomial(n, law)
 
 
 def one_by_one(rng: np.random.Generator, law: Floats, n: Ints) -> Ints:
-    """The same law, event by event; trials that need fewer leave their last ones unused."""
+    """Draw from the same law, event by event; trials that need fewer leave their last ones unused."""
     shape = (n.size, int(n.max()))
     if np.ptp(law) == 0:
         return _counts(rng.integers(0, law.size, shape), n, law.size)
@@ -50,7 +50,7 @@ class Pool:
         return np.asarray(self.seen.sum(axis=1))
 
     def take(self, n: Ints) -> Ints:
-        """Masses (trials, 2, m+1) of the next n units, n per trial."""
+        """Return masses (trials, 2, m+1) of the next n units, n per trial."""
         if not n.any():
             return np.zeros((n.size, *self.shape), dtype=np.int64)
         counts = self.draw(self.rng, self.law, n) if self.order is None else self._in_order(self.order, n)
@@ -64,7 +64,7 @@ class Pool:
 
 
 def _counts(picked: Ints, n: Ints, size: int) -> Ints:
-    """How often each unit is among the first n[trial] picked."""
+    """Count how often each unit is among the first n[trial] picked."""
     trials, most = picked.shape
     kept = np.arange(most) < n[:, None]
     where = np.where(kept, picked + size * np.arange(trials)[:, None], trials * size)

@@ -32,7 +32,7 @@ class Truth:
 
 
 def uniform(registration: Registration, sites: Sequence[Units]) -> list[Support]:
-    """The uniform law on each site's units.
+    """Return the uniform law on each site's units.
 
     Paper: Appendix "Finite-population theorem audit".
     """
@@ -40,7 +40,7 @@ def uniform(registration: Registration, sites: Sequence[Units]) -> list[Support]
 
 
 def from_cells(registration: Registration, supported: Floats, unsupported: Floats) -> Support:
-    """A law given by probabilities per bin 0..m of supported and unsupported answers."""
+    """Make a law from probabilities per bin 0..m of supported and unsupported answers."""
     bins = supported.size
     grid = registration.privacy.mass_grid
     masses = np.zeros((2 * bins, 2, bins), dtype=np.int64)

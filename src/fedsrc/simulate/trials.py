@@ -36,7 +36,7 @@ class Trials:
 def streams(
     registration: Registration, sites: Sequence[Support], *, trials: int, seed: int, draw: Draw = "with replacement"
 ) -> Iterator[tuple[Tally, Ints]]:
-    """After each round, the public tally and the exact cumulative masses of all trials. Scheduling is the real one.
+    """Yield after each round the public tally and the exact cumulative masses of all trials, on the real schedule.
 
     Noise is not in them, so that several methods and privacy levels can be compared on the same events.
     """
@@ -84,7 +84,7 @@ def simulate(
 
 
 def discrete_gaussian(rng: np.random.Generator, scale: float, shape: tuple[int, ...]) -> Ints:
-    """Seeded discrete Gaussians by inversion of the exact distribution function (audits only).
+    """Draw seeded discrete Gaussians by inversion of the exact distribution function (audits only).
 
     Above COARSE a rounded normal stands in: its total variation from the discrete Gaussian is about 0.02 / scale^2.
     """
@@ -115,7 +115,7 @@ class _Outcome:
         self.rounds_seen = 0
 
     def note(self, now: Look, tally: Tally) -> int:
-        """Record first certificates; returns how many trials have one."""
+        """Record first certificates; return how many trials have one."""
         best = np.argmax(np.where(now.certified, now.acceptance_lower, -1.0), axis=-1)
         fresh = (self.threshold < 0) & now.certified.any(axis=-1)
         self.threshold[fresh] = best[fresh]

@@ -30,7 +30,7 @@ def boundary(v: ArrayLike, m: ArrayLike, *, delta: float, B: float = 1.0) -> Flo
 
 @lru_cache(maxsize=256)
 def m_star(r: float, delta: float, B: float = 1.0) -> int:
-    """The smallest m with f(r(B-r) m) / m <= r; the left side falls with m."""
+    """Return the smallest m with f(r(B-r) m) / m <= r; the left side falls with m."""
 
     def enough(m: int) -> bool:
         return bool(boundary(r * (B - r) * m, m, delta=delta, B=B) <= r * m)
@@ -46,7 +46,7 @@ def m_star(r: float, delta: float, B: float = 1.0) -> int:
 
 
 def gamma(n: ArrayLike, r: float, delta: float, B: float = 1.0) -> Floats:
-    """The margin f(r(B-r) n) / n, for n >= 1 records."""
+    """Return the margin f(r(B-r) n) / n, for n >= 1 records."""
     n = np.asarray(n, dtype=np.float64)
     return np.asarray(boundary(r * (B - r) * n, m_star(r, delta, B), delta=delta, B=B) / n, dtype=np.float64)
 

@@ -20,7 +20,7 @@ TILTS = np.geomspace(0.05, 8.0, 48)
 
 
 def tilted(lam: ArrayLike, r: float) -> Floats:
-    """The bet that an exponential tilt by lam makes: (e^{lam r} - e^{-lam(1-r)}) / phi, below 1/(1-r).
+    """Return the bet that an exponential tilt by lam makes: (e^{lam r} - e^{-lam(1-r)}) / phi, below 1/(1-r).
 
     phi = r e^{-lam(1-r)} + (1-r) e^{lam r}. Then 1 - theta(1-r) = e^{-lam(1-r)}/phi and 1 + theta r = e^{lam r}/phi:
     the chord-convexity e-process of exponential tilts is this betting process in other parameters.
@@ -31,12 +31,12 @@ def tilted(lam: ArrayLike, r: float) -> Floats:
 
 
 def default_bets(r: float) -> Floats:
-    """The default bets of the product."""
+    """Return the default bets of the product."""
     return np.asarray(betting.ladder([r]).theta[0], dtype=np.float64)
 
 
 def tilted_bets(r: float) -> Floats:
-    """The bets of 48 tilts from 0.05 to 8, geometric."""
+    """Return the bets of 48 tilts from 0.05 to 8, geometric."""
     return tilted(TILTS, r)
 
 
@@ -51,7 +51,7 @@ def contrast_upper(evidence: Evidence, aim: Aim, theta: Floats) -> Floats:
 
 
 def acceptance_lower(evidence: Evidence, aim: Aim) -> Floats:
-    """The mixture bound on acceptance; a higher threshold's bound serves the thresholds below it."""
+    """Return the mixture bound on acceptance; a higher threshold's bound serves the thresholds below it."""
     m = evidence.thresholds
     a = betting.a_lower(
         evidence.accepted, evidence.V_A, column(evidence.records), eta=column(evidence.eta),
@@ -68,7 +68,7 @@ def by_parts(bound: Callable[[Evidence], Floats], evidence: Evidence) -> Floats:
 
 
 def rule(bets: Callable[[float], Floats]) -> Rule:
-    """The certificate with those bets. With declared weights, what an earlier look showed stays shown."""
+    """Return the certificate with those bets. With declared weights, what an earlier look showed stays shown."""
 
     def judge(evidence: Evidence, aim: Aim) -> Verdict:
         theta = bets(aim.target_risk)

@@ -16,7 +16,7 @@ from fedsrc.maths.arrays import Floats
 
 
 def hoeffding_upper(Z: Floats, A: Floats, level: float) -> Floats:
-    """The largest a with exp(-A kl(Z/A, a)) >= level, by bisection from above; 1 where nothing was accepted."""
+    """Return the largest a with exp(-A kl(Z/A, a)) >= level, by bisection from above; 1 where nothing was accepted."""
     n = np.maximum(A, 1.0)
     rate = np.clip(Z / n, 0.0, 1.0)
     cost = np.log(1.0 / level) / n
@@ -29,14 +29,14 @@ def hoeffding_upper(Z: Floats, A: Floats, level: float) -> Floats:
 
 
 def bentkus_upper(Z: Floats, A: Floats, level: float) -> Floats:
-    """The root a of e P[Bin(A, a) <= ceil(Z)] = level: Beta^{-1}(1 - level/e; k + 1, A - k)."""
+    """Return the root a of e P[Bin(A, a) <= ceil(Z)] = level: Beta^{-1}(1 - level/e; k + 1, A - k)."""
     k = np.maximum(np.ceil(Z - 1e-9), 0.0)
     inside = k < A
     return np.where(inside, betaincinv(k + 1.0, np.where(inside, A - k, 1.0), 1.0 - level / np.e), 1.0)
 
 
 def risk_upper(Z: Floats, A: Floats, level: float) -> Floats:
-    """The smaller of the two inversions."""
+    """Return the smaller of the two inversions."""
     return np.minimum(hoeffding_upper(Z, A, level), bentkus_upper(Z, A, level))
 
 

@@ -19,12 +19,12 @@ Change = Callable[[Evidence], Evidence]
 
 
 def noise_scaled(evidence: Evidence, factor: float) -> Evidence:
-    """The same sums, their noise said to be that much of what it is."""
+    """Return the same sums with their noise understated by that factor."""
     return replace(evidence, noise=Covariance(*(factor * v for v in evidence.noise)))
 
 
 def ignore_noise(evidence: Evidence) -> Evidence:
-    """The clean bound on noised counts.
+    """Apply the clean bound to noised counts.
 
     Paper: Appendix "Baselines", Noise-ignored.
     """
@@ -32,7 +32,7 @@ def ignore_noise(evidence: Evidence) -> Evidence:
 
 
 def halve_noise(evidence: Evidence) -> Evidence:
-    """Half the noise variance.
+    """Halve the noise variance.
 
     Paper: Appendix "Client, shift, and negative-control scenarios".
     """
@@ -40,7 +40,7 @@ def halve_noise(evidence: Evidence) -> Evidence:
 
 
 def ignore_shift(evidence: Evidence) -> Evidence:
-    """eta = 0.
+    """Set eta to 0.
 
     Paper: Appendix "Baselines", Shift-ignored.
     """
@@ -48,7 +48,7 @@ def ignore_shift(evidence: Evidence) -> Evidence:
 
 
 def clipped(evidence: Evidence) -> Evidence:
-    """Noised sums made to look like counts: rounded, A in [1, N], Z in [0, A], and the noise forgotten.
+    """Make noised sums look like counts: rounded, A in [1, N], Z in [0, A], and the noise forgotten.
 
     Paper: Appendix "Comparator and score contract", the naive private adaptation.
     """
@@ -58,7 +58,7 @@ def clipped(evidence: Evidence) -> Evidence:
 
 
 def broken(method: Method, name: str, change: Change) -> Method:
-    """The method on changed evidence, as a control."""
+    """Return the method on changed evidence, as a control."""
 
     def judge(evidence: Evidence, aim: Aim) -> Verdict:
         return method.rule(change(evidence), aim)
@@ -69,12 +69,12 @@ def broken(method: Method, name: str, change: Change) -> Method:
 
 
 def naive(method: Method) -> Method:
-    """A method for exact counts, fed with noised ones."""
+    """Return a method for exact counts that is fed with noised ones."""
     return broken(method, f"naive-{method.name}", clipped)
 
 
 def stopped(method: Method) -> Method:
-    """A method for one look fixed beforehand, stopped at its first certificate.
+    """Return a method for one look fixed beforehand that is stopped at its first certificate.
 
     Paper: Appendix "Client, shift, and negative-control scenarios", fixed-time after stopping.
     """

@@ -14,21 +14,21 @@ from fedsrc.errors import FedsrcError
 
 
 def sites_of(evidence: Evidence) -> Sites:
-    """The per-site sums, or a refusal."""
+    """Return the per-site sums; refuse evidence without them."""
     if evidence.sites is None:
         raise FedsrcError("evidence has no sums per site", hint="pass sites= to gather")
     return evidence.sites
 
 
 def pooled(evidence: Evidence) -> Evidence:
-    """The evidence with its sums added up over sites."""
+    """Add the sums up over sites."""
     sites = sites_of(evidence)
     A, Z, N = sites.accepted.sum(axis=-2), sites.unsupported.sum(axis=-2), sites.records.sum(axis=-1)
     return replace(evidence, accepted=A, unsupported=Z, records=N)
 
 
 def rule(inner: Rule) -> Rule:
-    """A central rule on the pooled histograms."""
+    """Apply a central rule to the pooled histograms."""
 
     def judge(evidence: Evidence, aim: Aim) -> Verdict:
         return inner(pooled(evidence), aim)

@@ -28,7 +28,7 @@ class LocalSummary:
 
 
 def judge_sites(evidence: Evidence, aim: Aim) -> Verdict:
-    """The exact test at every site: a verdict with axes (..., T, K, m).
+    """Apply the exact test at every site: a verdict with axes (..., T, K, m).
 
     Paper: Appendix "Baselines", Local-only.
     """
@@ -50,7 +50,7 @@ def summary(found: Verdict, evidence: Evidence) -> LocalSummary:
 
 
 def shares(evidence: Evidence) -> Floats:
-    """Each site's share of the records so far; zero before the first."""
+    """Return each site's share of the records so far; zero before the first."""
     records = sites_of(evidence).records
     return np.asarray(records / np.maximum(1.0, records.sum(axis=-1, keepdims=True)))
 

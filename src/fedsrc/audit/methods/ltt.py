@@ -38,7 +38,7 @@ def bentkus(Z: Floats, A: Floats, r: float) -> Floats:
 
 
 def hoeffding_bentkus(Z: Floats, A: Floats, r: float) -> Floats:
-    """The smaller of `hoeffding` and `bentkus`."""
+    """Return the smaller of `hoeffding` and `bentkus`."""
     return np.minimum(hoeffding(Z, A, r), bentkus(Z, A, r))
 
 
@@ -69,7 +69,7 @@ FAMILIES: dict[str, Family] = {"bonferroni": bonferroni, "fixed-sequence": fixed
 
 
 def rule(p_value: PValue, family: Family) -> Rule:
-    """The test with that p-value and that correction, and Clopper-Pearson for acceptance."""
+    """Return the test with that p-value and that correction, and Clopper-Pearson for acceptance."""
 
     def judge(evidence: Evidence, aim: Aim) -> Verdict:
         p = p_value(evidence.unsupported, evidence.accepted, aim.target_risk)
@@ -80,7 +80,7 @@ def rule(p_value: PValue, family: Family) -> Rule:
 
 
 def assumed(p_value: str) -> tuple[Assumption, ...]:
-    """What the test with that p-value takes for granted."""
+    """Return what the test with that p-value takes for granted."""
     common: tuple[Assumption, ...] = ("i.i.d.", "no shift", "fixed n", "exact counts")
     return (*common, "binary loss") if p_value == "exact" else common
 

@@ -42,18 +42,18 @@ class Native:
     source: str = ""
 
     def report(self, evidence: Evidence, aim: Aim) -> NativeReport:
-        """The report; noised sums are refused."""
+        """Return the report; refuse noised sums."""
         if evidence.noised:
             raise FedsrcError(f"{self.name} takes exact counts")
         return self.report_of(evidence, aim)
 
 
 def lowest(unsupported: Floats, allowed: Floats) -> Ints:
-    """The lowest threshold with at most `allowed` unsupported records at or above it; m if there is none."""
+    """Return the lowest threshold with at most `allowed` unsupported records at or above it; m if there is none."""
     return np.asarray((unsupported > allowed[..., None] + 1e-9).sum(axis=-1), dtype=np.int64)
 
 
 def size_at(evidence: Evidence, threshold: Ints) -> Floats:
-    """The share accepted at that threshold."""
+    """Return the share accepted at that threshold."""
     accepted = np.concatenate([evidence.accepted, np.zeros_like(evidence.accepted[..., :1])], axis=-1)
     return np.take_along_axis(accepted, threshold[..., None], axis=-1)[..., 0] / evidence.records

@@ -35,7 +35,7 @@ def scale(r: float, lam: float, m: int, rho: float) -> float:
 
 
 def planned_bet(r: float, n: float, m: int, rho: float) -> float:
-    """The bet with the largest expected growth per release of n records at the planned risk and acceptance."""
+    """Return the bet with the largest expected growth per release of n records at the planned risk and acceptance."""
     grid = np.geomspace(1e-3, 0.95, 200) / (1.0 - r)
     x, y = slopes(r, grid)
     R = EXPECTED_RISK * r

@@ -146,7 +146,7 @@ class Evidence:
         return self.unsupported - target_risk * self.accepted
 
     def at(self, trial: Any) -> Evidence:
-        """The trials at that index of the leading axes."""
+        """Return the trials at that index of the leading axes."""
 
         def pick(group: Any) -> Any:
             if group is None:
@@ -172,7 +172,7 @@ def gather(
     sites: Sites | None = None,
     unreleased: Unreleased | None = None,
 ) -> Evidence:
-    """Evidence with everything broadcast to full shape; values that are not finite, or no records, are refused."""
+    """Return evidence broadcast to full shape; refuse values that are not finite, and looks without records."""
     A, Z = (np.asarray(x, dtype=np.float64) for x in (accepted, unsupported))
     if A.shape != Z.shape or A.ndim < 2:
         raise FedsrcError(f"accepted {A.shape} and unsupported {Z.shape} are not both (..., looks, thresholds)")
@@ -196,7 +196,7 @@ class Verdict:
     acceptance_lower: Floats
 
     def at(self, index: Any) -> Verdict:
-        """Return the verdict at that index of the leading axes."""
+        """Return the trials at that index of the leading axes."""
         return Verdict(*(value[index] for value in vars(self).values()))
 
 
@@ -207,13 +207,13 @@ def verdict(
     contrast: Floats | None = None,
     acceptance: Floats | None = None,
 ) -> Verdict:
-    """A verdict with NaN for the bounds that are not given."""
+    """Return a verdict with NaN for the bounds that are not given."""
     none = np.full(certified.shape, np.nan)
     return Verdict(certified, *(none if x is None else x for x in (risk, contrast, acceptance)))
 
 
 def from_contrast(d: Floats, a: Floats, aim: Aim) -> Verdict:
-    """Certified where the contrast is shown not positive and acceptance to reach its floor; R = r + d/a."""
+    """Certify where the contrast is shown not positive and acceptance to reach its floor; R = r + d/a."""
     certified = np.asarray((d <= 0) & (a >= aim.min_acceptance))
     ratio = np.where(a > 0, d / np.where(a > 0, a, 1.0), 1.0)
     risk = np.clip(aim.target_risk + np.where(d > 0, ratio, d), 0.0, 1.0)
@@ -221,7 +221,7 @@ def from_contrast(d: Floats, a: Floats, aim: Aim) -> Verdict:
 
 
 def column(x: Floats) -> Any:
-    """Per-look values beside a threshold axis. Typed Any: the formulas take scalars or whatever broadcasts."""
+    """Put per-look values beside a threshold axis. Typed Any: the formulas take scalars or what broadcasts."""
     return np.asarray(x)[..., None]
 
 
@@ -238,7 +238,7 @@ class Facts:
 
 
 def misses(found: Verdict, aim: Aim, facts: Facts, *, floor: bool = True) -> Bools:
-    """Whether a look (..., T) has a false certificate, or a bound on the wrong side of its fact."""
+    """Say whether a look (..., T) has a false certificate, or a bound on the wrong side of its fact."""
     a, R = facts.acceptance, facts.risk
     false = found.certified & ((aim.target_risk < R - TOLERANCE) | (floor & (a < aim.min_acceptance - TOLERANCE)))
     wrong = (found.contrast_upper < facts.contrast(aim.target_risk) - TOLERANCE) | (found.risk_upper < R - TOLERANCE)

@@ -24,7 +24,7 @@ Kind = Literal["contrast", "variance-adaptive", "ratio"]
 
 
 def ladder(aim: Aim) -> Betting:
-    """The default ladder with the target on it, and the budgets of the aim."""
+    """Return the default ladder with the target on it, and the budgets of the aim."""
     rungs = tuple(sorted({*Betting().ladder, aim.target_risk}))
     return Betting(
         risk_budget=aim.risk_budget, acceptance_budget=aim.acceptance_budget, refusal_budget=0.0, ladder=rungs
@@ -32,7 +32,7 @@ def ladder(aim: Aim) -> Betting:
 
 
 def halves(kind: Kind, aim: Aim) -> Stitched:
-    """One of the paper's certificates."""
+    """Return one of the paper's certificates."""
     half = aim.failure_probability / 2.0
     return Stitched(method=kind, sampling_budget=half, noise_budget=half)
 
@@ -55,12 +55,12 @@ def rule(certificate: Callable[[Aim], Betting | Stitched]) -> Rule:
 
 
 def parts(evidence: Evidence) -> list[slice]:
-    """Each look by itself."""
+    """Return each look by itself."""
     return [slice(t, t + 1) for t in range(evidence.records.shape[-1])]
 
 
 def sample(evidence: Evidence, looks: slice) -> Sample:
-    """What the server sees at those looks, in all trials at once."""
+    """Return what the server sees at those looks, in all trials at once."""
     U, S, A, *noise = (
         x[..., looks, :] for x in (evidence.unsupported, evidence.supported, evidence.accepted, *evidence.noise)
     )
@@ -69,7 +69,7 @@ def sample(evidence: Evidence, looks: slice) -> Sample:
 
 
 def together(looks: list[Look], *, contrast: bool) -> Verdict:
-    """The looks as one verdict. A ratio implies a contrast bound, and is not judged by it."""
+    """Join the looks to one verdict. A ratio implies a contrast bound, and is not judged by it."""
     names = ("risk_upper", "acceptance_lower", *(["contrast_upper"] if contrast else []))
     found = {name.split("_")[0]: np.concatenate([getattr(each, name) for each in looks], axis=-2) for name in names}
     return verdict(np.concatenate([each.certified for each in looks], axis=-2), **found)

@@ -1,7 +1,7 @@
-"""Who stands at the node door: how many connections an address may have, and how long one may keep the door waiting.
+"""Limits on the connections of the node door: how many an address may have, and how long each may stay idle.
 
-A newcomer beyond a limit takes the place of whoever of the same address has kept the door waiting longest, so that idle
-connections hold nobody up. A call that has come whole is never pushed out.
+A connection beyond a limit evicts the one of the same address that has been idle longest, so that idle connections
+block nobody. A connection whose request is complete is never evicted.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 CONNECTIONS = 8_000  # SuperNodes keep theirs open
 PER_ADDRESS = 256  # several nodes may share an address
 HANDSHAKE_SECONDS = 5.0  # for TLS
-HEADER_SECONDS = 5.0  # for a request's header to be there whole
+HEADER_SECONDS = 5.0  # for a request's header to be complete
 WHOLE_SECONDS = 15.0  # and then its body, unless the application has answered before
 IDLE_SECONDS = 5  # between requests
 HEADER_BYTES = 16_384
 
 
 class Caller(Protocol):
-    """One connection, as far as making room for another goes."""
+    """One connection, as `Callers` sees it."""
 
     since: float
 
     def waits(self) -> bool:
-        """Whether the door waits for it: its request is not there whole."""
+        """Whether its request is incomplete."""
 
     def leave(self) -> None:
-        """Its place is needed."""
+        """Close it."""
 
 
 class Callers:
@@ -43,7 +43,7 @@ class Callers:
         self._count = 0
 
     def come(self, address: str, caller: Caller) -> None:
-        """One more; where that is one too many, one has to leave."""
+        """Add a connection, and evict one if that is one too many."""
         here = self._at.setdefault(address, {})
         here[caller] = None
         self._count += 1
@@ -53,7 +53,7 @@ class Callers:
             self._make_room(max(self._at, key=lambda each: len(self._at[each])))
 
     def go(self, address: str, caller: Caller) -> None:
-        """One less."""
+        """Remove a connection."""
         here = self._at.get(address, {})
         if caller in here:
             del here[caller]
@@ -62,7 +62,7 @@ class Callers:
             self._at.pop(address, None)
 
     def _make_room(self, address: str) -> None:
-        """Let go whoever of an address has kept the door waiting longest; if nobody does, the newcomer."""
+        """Evict the connection of an address that has been incomplete longest; if all are complete, the newest."""
         here = self._at[address]
         waiting = [each for each in here if each.waits()]
         chosen = min(waiting, key=lambda each: each.since) if waiting else next(reversed(here))
@@ -71,7 +71,7 @@ class Callers:
 
 
 def address_of(host: str) -> str:
-    """Whom a connection counts for: its address; of IPv6 the first half, because one machine has all of the other."""
+    """Return what a connection counts for: its address; of IPv6 the /64, because one machine has all of it."""
     try:
         found = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -82,7 +82,7 @@ def address_of(host: str) -> str:
 
 
 class Connection(H11Protocol):
-    """Closes a connection that keeps the door waiting for a header or a body."""
+    """Closes a connection whose header or body does not come in time."""
 
     callers: ClassVar[Callers] = Callers()
     since = 0.0
@@ -91,14 +91,14 @@ class Connection(H11Protocol):
     _in_header = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Somebody is there: the clock runs."""
+        """Start the clock for the first header."""
         super().connection_made(transport)
         self._address = address_of(self.client[0] if self.client else "")
         self._begin(HEADER_SECONDS)
         self.callers.come(self._address, self)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came: what is waited for now?"""
+        """Stop the clock of a complete request; give a body its own time."""
         super().data_received(data)
         if not self.waits():
             self._stop()
@@ -107,7 +107,7 @@ class Connection(H11Protocol):
             self._wait(WHOLE_SECONDS)
 
     def on_response_complete(self) -> None:
-        """An answer is out: wait for the next request. One that was answered before it was whole is not waited for."""
+        """Wait for the next request; close a connection that was answered before its body was complete."""
         early = self.conn.their_state is h11.SEND_BODY
         super().on_response_complete()
         if early:
@@ -116,17 +116,17 @@ class Connection(H11Protocol):
             self._begin(IDLE_SECONDS + HEADER_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is closed."""
+        """Stop counting it."""
         self._stop()
         self.callers.go(self._address, self)
         super().connection_lost(exc)
 
     def waits(self) -> bool:
-        """Whether the door waits for it: its request is not there whole."""
+        """Whether its request is incomplete."""
         return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
 
     def leave(self) -> None:
-        """Its place is needed, or its time is up."""
+        """Close it: it was evicted, or its time is up."""
         self.transport.abort()
 
     def _begin(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Flower's grid as a `Post`: the only place where Flower's own types are made and read."""
+"""Flower's grid as a `Post`: the only module that makes and reads Flower's own types."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VARIABLE = "FEDSRC_LIVE"  # in the SuperLink's environment: the settings file. N
 SETTINGS = "live.json"  # in the run folder, written by `fedsrc server`
 RECORD = "fedsrc"
 MAX_SETTINGS = 50_000_000  # bytes
-SECONDS = 10.0  # for a reply to come whole, once Flower has announced it
+SECONDS = 10.0  # for a reply to be complete, once Flower has announced it
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Settings:
 
     @property
     def path(self) -> Path:
-        """The file that tells the run loop."""
+        """The file that the run loop reads."""
         return self.folder / SETTINGS
 
     def write(self) -> None:
@@ -60,8 +60,8 @@ class Settings:
 class FlowerPost:
     """Letters as Flower messages.
 
-    What a node sends is unpacked by Flower when it is pulled, and may be anything: it may fail, or never come whole. So
-    each reply is pulled by itself, with a time limit, and is known by the number that it was asked for by.
+    Flower unpacks what a node sends when it is pulled, and it may be anything: unpacking may fail or never end. So each
+    reply is pulled by itself, with a time limit, and is identified by the number it was asked for by.
     """
 
     def __init__(self, grid: Any, seconds: float = SECONDS) -> None:
@@ -90,7 +90,7 @@ class FlowerPost:
         return [reply for number in numbers if (reply := self._pull(number)) is not None]
 
     def _pull(self, number: str) -> Reply | None:
-        """The reply to one letter; a problem if it cannot be read, or does not come whole in time."""
+        """Return the reply to one letter; a problem if it cannot be read, or is not complete in time."""
         found: list[Reply | None] = []
         thread = threading.Thread(target=lambda: found.append(_pulled(self._grid, number)), daemon=True)
         thread.start()
@@ -107,13 +107,13 @@ def _pulled(grid: Any, number: str) -> Reply | None:
 
 
 def _reply(number: str, message: Any) -> Reply:
-    """A message of a node, which may hold anything."""
+    """Return a node's message as a reply; it may hold anything."""
     if not message.has_content():
         return Reply(number, problem=f"Flower: {message.error.reason} (code {message.error.code})")
     try:
         kind, data = message.content[RECORD]["kind"], message.content[RECORD]["data"]
     except (KeyError, TypeError):
-        return Reply(number, problem="a reply that is not a relay's")
+        kind = data = None
     if not isinstance(kind, bytes) or not isinstance(data, bytes) or len(data) > wire.MAX_ANSWER:
         return Reply(number, problem="a reply that is not a relay's")
     data = data.rstrip(b" ")  # a site pads its answers to one size
@@ -124,7 +124,7 @@ def _reply(number: str, message: Any) -> Reply:
 
 
 def serve(grid: Any) -> None:
-    """The main loop of a Flower run: continue the transcript of the folder that the settings name."""
+    """Run the main loop of a Flower run: continue the transcript of the folder that the settings name."""
     place = os.environ.get(VARIABLE)
     if place is None:
         raise FedsrcError(

@@ -1,7 +1,8 @@
-"""The keys by which Flower knows its nodes: elliptic-curve keys in OpenSSH's format, named by a digest."""
+"""The keys that Flower identifies nodes by: elliptic-curve keys in OpenSSH's format, named by a digest."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -22,26 +23,24 @@ MAKE_ONE = "make one with `ssh-keygen -t ecdsa -b 384 -N '' -f node.key`"
 
 
 def name_of_private(path: Path) -> str:
-    """The name of a node key, from its private file."""
-    try:
-        key = load_ssh_private_key(read_bytes(path, MAX_BYTES), password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise FedsrcError("cannot be read as a node's private key", where=str(path), hint=MAKE_ONE) from error
-    if not isinstance(key, EllipticCurvePrivateKey):
-        raise FedsrcError("is not an elliptic-curve key", where=str(path), hint=MAKE_ONE)
-    return _name(key.public_key())
+    """Return the name of a node key, from its private file."""
+    key = _load(path, "private", lambda data: load_ssh_private_key(data, password=None))
+    return _name(path, key.public_key() if isinstance(key, EllipticCurvePrivateKey) else key)
 
 
 def name_of_public(path: Path) -> str:
-    """The name of a node key, from its public file."""
+    """Return the name of a node key, from its public file."""
+    return _name(path, _load(path, "public", load_ssh_public_key))
+
+
+def _load(path: Path, part: str, load: Callable[[bytes], object]) -> object:
     try:
-        key = load_ssh_public_key(read_bytes(path, MAX_BYTES))
+        return load(read_bytes(path, MAX_BYTES))
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise FedsrcError("cannot be read as a node's public key", where=str(path), hint=MAKE_ONE) from error
+        raise FedsrcError(f"cannot be read as a node's {part} key", where=str(path), hint=MAKE_ONE) from error
+
+
+def _name(path: Path, key: object) -> str:
     if not isinstance(key, EllipticCurvePublicKey):
         raise FedsrcError("is not an elliptic-curve key", where=str(path), hint=MAKE_ONE)
-    return _name(key)
-
-
-def _name(key: EllipticCurvePublicKey) -> str:
     return node_key_name(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))

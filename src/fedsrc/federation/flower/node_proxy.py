@@ -1,11 +1,10 @@
-"""What other machines may reach of a SuperLink: the calls of nodes, and nothing else.
+"""The door: a proxy that lets other machines make the calls of nodes to a SuperLink, and no others.
 
 Flower 1.41 serves nodes and operators at one port, and lets whoever reaches it submit an app. So the SuperLink stays on
-127.0.0.1, and this process passes POST /v1/fleet/... on to it. Run by `fedsrc server` when --host is not this machine.
+127.0.0.1, and this process forwards POST /v1/fleet/... to it. `fedsrc server` runs it when --host is not this machine.
 
-Whoever can reach the door is a stranger until the SuperLink has checked a signature. So a body is read in its caller's
-own time and memory, within limits for each address, and takes a place among the calls passed on only when it is
-whole. `callers` does the same for connections.
+A caller is unknown until the SuperLink has checked a signature. So bodies are read within limits of time and memory for
+each address, and only a complete body takes one of the slots for forwarded calls. `callers` limits connections alike.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from collections.abc import AsyncIterator
 from typing import Any, NamedTuple, Self
 
 MAX_BYTES = 8_000_000  # Flower sends objects in chunks of 5 MB
-BODY_SECONDS = 10.0  # for a body to be there whole
-CALLS = 64  # that are passed on at once
+BODY_SECONDS = 10.0  # for a body to be complete
+CALLS = 64  # forwarded at once
 HELD_BYTES, ADDRESS_BYTES = 512_000_000, 64_000_000  # of bodies in memory: in all, and of one address
 SECONDS = 120.0
-FILES = 32_000  # open at once: more than the connections of `callers`
+FILES = 32_000  # open files: more than the connections of `callers`
 CALL = re.compile("[a-z-]{1,60}")
 HOP = {"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host", "content-length"}
 CLOSE = {"connection": "close"}
 
 
 class Way(NamedTuple):
-    """From where to where, and with which certificates; without any, nothing is encrypted."""
+    """Where the door listens, where it forwards to, and its certificate files; without any, nothing is encrypted."""
 
     host: str
     port: int
@@ -41,18 +40,18 @@ class Way(NamedTuple):
     key: str = ""
 
     def command(self) -> list[str]:
-        """How the door is started."""
+        """Return the command that starts the door."""
         return [sys.executable, "-m", "fedsrc.federation.flower.node_proxy", *map(str, self)]
 
 
 class Held:
-    """How many bytes of bodies are in memory, in all and for each address."""
+    """Counts the bytes of bodies in memory, in all and for each address."""
 
     def __init__(self) -> None:
         self._total, self._of = 0, Counter[str]()
 
     def take(self, address: str, size: int) -> bool:
-        """Whether there is room for so many bytes more; if so, they are counted."""
+        """Count so many bytes more; return False if there is no room for them."""
         if self._total + size > HELD_BYTES or self._of[address] + size > ADDRESS_BYTES:
             return False
         self._total += size
@@ -60,7 +59,7 @@ class Held:
         return True
 
     def give(self, address: str, size: int) -> None:
-        """So many bytes are gone."""
+        """Release so many bytes."""
         self._total -= size
         self._of[address] -= size
         if not self._of[address]:
@@ -68,14 +67,14 @@ class Held:
 
 
 class Body:
-    """A request's body while it is read and passed on; its bytes are counted."""
+    """A request's body while it is read and forwarded; its bytes are counted."""
 
     def __init__(self, held: Held, address: str) -> None:
         self.data = bytearray()
         self._held, self._address = held, address
 
     async def read(self, parts: AsyncIterator[bytes]) -> int | None:
-        """Read it whole; or the status that says why not."""
+        """Read all of it; return None, or the HTTP status that says why not."""
         async for part in parts:
             if len(self.data) + len(part) > MAX_BYTES:
                 return 413
@@ -92,7 +91,7 @@ class Body:
 
 
 def make_app(client: Any) -> Any:
-    """An application that forwards node calls through an HTTP client; everything else is not found."""
+    """Return an application that forwards node calls through an HTTP client, and answers 404 to the rest."""
     import httpx
     from starlette.applications import Starlette
     from starlette.requests import ClientDisconnect, Request
@@ -133,12 +132,12 @@ def _kept(headers: Any) -> dict[str, str]:
 
 
 def make_server(app: Any, way: Way) -> Any:
-    """The HTTP server of the door, with its limits on callers."""
+    """Return the HTTP server of the door, with its limits on callers."""
     import uvicorn
 
     from fedsrc.federation.flower import callers
 
-    asyncio.constants.SSL_HANDSHAKE_TIMEOUT = callers.HANDSHAKE_SECONDS  # type: ignore[attr-defined]  # nobody asks us
+    asyncio.constants.SSL_HANDSHAKE_TIMEOUT = callers.HANDSHAKE_SECONDS  # type: ignore[attr-defined]  # uvicorn has no option
     config = uvicorn.Config(
         app, host=way.host, port=way.port, log_level="critical", access_log=False, server_header=False,
         ssl_certfile=way.certificate or None, ssl_keyfile=way.key or None, http=callers.Connection, loop="asyncio",
@@ -149,7 +148,7 @@ def make_server(app: Any, way: Way) -> Any:
 
 
 def serve(way: Way) -> None:
-    """Forward until ended."""
+    """Forward until the process is ended."""
     import httpx
 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -164,7 +163,7 @@ def serve(way: Way) -> None:
 
 
 def main(given: list[str]) -> None:
-    """The door's process: the fields of a `Way`, in order."""
+    """Run the door; the arguments are the fields of a `Way`, in order."""
     host, port, superlink_port, *files = given
     serve(Way(host, int(port), int(superlink_port), *files))
 

@@ -1,8 +1,7 @@
-"""Processes that fedsrc starts and looks after: always with telemetry off, and none left behind.
+"""Child processes with telemetry off, none of which outlives fedsrc.
 
-Each is started with a signal that ends it should its parent be killed, and in a session of its own. What it starts
-itself (Flower starts an executor, and that one the apps) is found by that session through /proc, also when it has lost
-its parent, and ended with it.
+Each child runs in a session of its own and gets a signal when its parent dies. What it starts itself (Flower starts an
+executor, which starts the apps) is found through /proc by that session, orphans too, and is ended with it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 from fedsrc.errors import FedsrcError, MissingExtraError
@@ -50,22 +48,25 @@ class Tls:
 
 
 def environment(home: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """A small environment of our own making: no telemetry, no update checks, no installing at run time."""
+    """Return a minimal environment: no telemetry, no update checks, no installing at run time."""
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-    path = os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)])
-    return {**kept, "PATH": path, "FLWR_HOME": str(home.resolve()), **QUIET, **(more or {})}
+    return {**kept, "PATH": _path(), "FLWR_HOME": str(home.resolve()), **QUIET, **(more or {})}
+
+
+def _path() -> str:
+    return os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)])
 
 
 def program(name: str) -> str:
-    """Where one of Flower's commands lies."""
-    found = shutil.which(name, path=os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)]))
+    """Return the path of one of Flower's commands."""
+    found = shutil.which(name, path=_path())
     if found is None:
         raise MissingExtraError(f"Flower's command {name!r}", "flower")
     return found
 
 
 def check_encrypted(host: str, tls: Tls, insecure: bool) -> None:
-    """Without certificates, only this machine may be talked to, unless the user insists."""
+    """Refuse an unencrypted connection to another machine, unless the user insists."""
     if tls.ca is None and host not in LOOPBACK and not insecure:
         raise FedsrcError(
             f"{host} is another machine, and the connection would not be encrypted",
@@ -74,7 +75,7 @@ def check_encrypted(host: str, tls: Tls, insecure: bool) -> None:
 
 
 class Child:
-    """A process of ours. `tell` gets its lines of output, which also go to a log file."""
+    """A running child process. Its lines of output go to a log file and to `tell`."""
 
     def __init__(
         self, command: Sequence[str], env: Mapping[str, str], log: Path, tell: Callable[[str], None] = lambda _: None
@@ -114,22 +115,20 @@ class Child:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process by number and start time, so that a number used again is not mistaken for it."""
+    """A process by pid and start time, so that a reused pid is not mistaken for it."""
 
     pid: int
     started: str
 
 
 def descendants(pid: int) -> list[Process]:
-    """The processes that one has started, and theirs; of a `Child` also those whose parent is gone."""
+    """Return the processes that one has started, and theirs; of a `Child` also orphans."""
     children: dict[int, list[Process]] = {}
     found = list[Process]()
     for number, fields in _listed():
@@ -137,15 +136,14 @@ def descendants(pid: int) -> list[Process]:
         children.setdefault(int(fields[1]), []).append(process)
         if int(fields[3]) == pid != number:
             found.append(process)
-    found, at = [*found, *(each for each in children.get(pid, []) if each not in found)], 0
-    while at < len(found):
-        found += [each for each in children.get(found[at].pid, []) if each not in found]
-        at += 1
+    found += [each for each in children.get(pid, []) if each not in found]
+    for each in found:  # grows while it is read
+        found += [other for other in children.get(each.pid, []) if other not in found]
     return found
 
 
 def left_behind(home: Path) -> list[Process]:
-    """Flower's processes with this home, whoever started them."""
+    """Return Flower's processes with this home, whoever started them."""
     mark = f"FLWR_HOME={home.resolve()}".encode()
     found = []
     for number, fields in _listed():
@@ -169,7 +167,7 @@ def wait_for_port(host: str, port: int, child: Child, seconds: float = 60.0) -> 
 
 
 def check_free(host: str, port: int, seconds: float = 20.0) -> None:
-    """Refuse a port that somebody else listens at; one that is about to be given up is waited for."""
+    """Refuse a port that is in use, after waiting a while for it to be released."""
     end = time.monotonic() + seconds
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     while True:
@@ -185,7 +183,7 @@ def check_free(host: str, port: int, seconds: float = 20.0) -> None:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody uses now."""
+    """Return a port of this machine that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -196,7 +194,7 @@ def _end_with_parent() -> None:
 
 
 def _copy(stream: IO[bytes], log: Path, tell: Callable[[str], None]) -> None:
-    """Lines to a log that is begun anew when it is full; what cannot be written is left out."""
+    """Copy lines to a log, which is truncated when it is full; drop what cannot be written."""
     with stream:
         while line := stream.readline(LONGEST_LINE):
             with suppress(OSError):
@@ -207,14 +205,14 @@ def _copy(stream: IO[bytes], log: Path, tell: Callable[[str], None]) -> None:
 
 
 def _listed() -> Iterator[tuple[int, list[str]]]:
-    """All processes that run now, with what `_stat` says of each."""
+    """Yield all running processes with their `_stat`."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal() and (fields := _stat(int(folder.name))):
             yield int(folder.name), fields
 
 
 def _stat(pid: int) -> list[str] | None:
-    """A process's state, parent and so on as the system lists them after its name; None if it is gone or a zombie."""
+    """Return the fields of /proc/PID/stat after the name: state, parent, ...; None if it is gone or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2].split()
     except OSError:
@@ -228,7 +226,7 @@ def _running(process: Process) -> bool:
 
 
 def end(family: Sequence[Process], seconds: float) -> None:
-    """They end by themselves when their parent does; after a while, they are ended."""
+    """Wait for processes to end by themselves, then kill those that have not."""
     latest = time.monotonic() + seconds
     while any(map(_running, family)) and time.monotonic() < latest:
         time.sleep(0.1)

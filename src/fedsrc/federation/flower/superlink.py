@@ -1,6 +1,6 @@
 """The server's side of Flower: a SuperLink, and runs of our app on it until there is a certificate.
 
-Flower does not resume a run. The transcript does: whatever dies, a new Flower run continues it.
+Flower does not resume a run, but the transcript can be resumed: whatever dies, a new Flower run continues it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Address:
 
 @dataclass(frozen=True)
 class ServerPlan:
-    """A live run as the server's operator wants it. With `running`, its SuperLink is somebody else's to start."""
+    """A live run as the server's operator wants it. With `running`, somebody else starts and stops its SuperLink."""
 
     settings: Settings
     address: Address = field(default_factory=Address)
@@ -61,7 +61,6 @@ class ServerPlan:
     app: Path = Path(flower_app.__file__).parent
     tls: Tls = field(default_factory=Tls)
     node_keys: dict[str, Path] = field(default_factory=dict)  # public node key files by site
-
     inner_port: int = field(default_factory=free_port)
 
     @property
@@ -70,12 +69,12 @@ class ServerPlan:
 
     @property
     def behind_door(self) -> bool:
-        """Whether nodes of other machines come through a door that passes their calls alone."""
+        """Whether nodes of other machines connect through a proxy that passes their calls alone."""
         return not self.running and self.address.host not in LOOPBACK[:2]
 
     @property
     def superlink_port(self) -> int:
-        """Where the SuperLink listens on 127.0.0.1; behind a door, nobody else needs to know."""
+        """The port of 127.0.0.1 that the SuperLink listens at."""
         return self.inner_port if self.behind_door else self.address.port
 
     @property
@@ -85,20 +84,20 @@ class ServerPlan:
 
 
 def supervise(plan: ServerPlan, tell: Tell) -> None:
-    """Start a SuperLink, submit runs until the certificate is there, and stop everything."""
+    """Start a SuperLink, submit runs until there is a certificate, and stop everything."""
     plan.settings.write()
     _write_connection(plan)
-    failures = 0
-    while not (plan.settings.folder / CERTIFICATE).exists():
+    certificate, failures = plan.settings.folder / CERTIFICATE, 0
+    while not certificate.exists():
         try:
-            with _superlink(plan, tell) as link:
-                while link.status is None and failures < TRIES and not (plan.settings.folder / CERTIFICATE).exists():
+            with _SuperLink(plan, tell) as link:
+                while link.status is None and failures < TRIES and not certificate.exists():
                     before = _size(plan)
-                    link.once(lambda: _register_nodes(plan, tell))
+                    link.register_nodes()
                     _submit(plan, link, tell)
                     failures = 0 if _size(plan) > before else failures + 1
                     time.sleep(PAUSE * failures)
-        except FedsrcError as error:  # the SuperLink was killed before it listened, or while nodes were made known
+        except FedsrcError as error:  # the SuperLink died before it listened, or while nodes were registered
             failures += 1
             if failures >= TRIES:
                 raise
@@ -112,7 +111,7 @@ def supervise(plan: ServerPlan, tell: Tell) -> None:
 
 
 def superlink_command(plan: ServerPlan) -> list[str]:
-    """How the SuperLink is started."""
+    """Return the command that starts the SuperLink."""
     tls = plan.tls
     command = [program("flower-superlink"), "--host", LOOPBACK[0], "--port", str(plan.superlink_port)]
     command += ["--database", str((plan.home / "state.db").resolve()), "--disable-runtime-dependency-installation"]
@@ -122,50 +121,38 @@ def superlink_command(plan: ServerPlan) -> list[str]:
     return [*command, "--enable-supernode-auth"] if plan.node_keys else command
 
 
-class _Running:
-    """A SuperLink that runs already: it is neither started nor stopped here."""
-
-    status: int | None = None
-
-    def once(self, work: Callable[[], None]) -> None:
-        """It may have been started anew since, and have forgotten everything."""
-        work()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-class _Started:
-    """A SuperLink of ours and, before it, the door for nodes of other machines. When one ends, both do."""
+class _SuperLink:
+    """The SuperLink that runs are submitted to: ours, with the door for nodes of other machines before it, or one that
+    runs already. When a process of ours ends, all are stopped; a SuperLink of somebody else is left alone."""
 
     def __init__(self, plan: ServerPlan, tell: Tell) -> None:
+        self._plan, self._tell = plan, tell
         self._children: list[Child] = []
-        self._done = False
-        more = {VARIABLE: str(plan.settings.path)}
-        end(left_behind(plan.home), GRACE)  # of a `fedsrc server` that was killed
-        check_free(LOOPBACK[0], plan.superlink_port)
-        if plan.behind_door:
-            check_free(plan.address.host, plan.address.port)
+        self._registered = False
+        if plan.running:
+            place = f"{plan.address.host}:{plan.address.port}"
+            tell(f"using the SuperLink at {place}; it must have been started with {VARIABLE}={plan.settings.path}")
+            return
         try:
-            link = self._start(superlink_command(plan), environment(plan.home, more), plan.home / "superlink.log")
-            wait_for_port(LOOPBACK[0], plan.superlink_port, link)
-            tell(f"SuperLink is up at 127.0.0.1:{plan.superlink_port} (process {link.pid})")
-            if plan.behind_door:
-                door = self._start(plan.door.command(), environment(plan.home), plan.home / "door.log")
-                wait_for_port(plan.address.host, plan.address.port, door)
-                tell(f"nodes of other machines connect at {plan.address.host}:{plan.address.port} (process {door.pid})")
+            self._start_all()
         except BaseException:
             self.__exit__()
             raise
 
-    def once(self, work: Callable[[], None]) -> None:
-        """What is to be done for this SuperLink, if it has not been."""
-        if not self._done:
-            work()
-        self._done = True
+    def _start_all(self) -> None:
+        plan, (host, port) = self._plan, (self._plan.address.host, self._plan.address.port)
+        end(left_behind(plan.home), GRACE)  # of a `fedsrc server` that was killed
+        check_free(LOOPBACK[0], plan.superlink_port)
+        if plan.behind_door:
+            check_free(host, port)
+        more = {VARIABLE: str(plan.settings.path)}
+        link = self._start(superlink_command(plan), environment(plan.home, more), plan.home / "superlink.log")
+        wait_for_port(LOOPBACK[0], plan.superlink_port, link)
+        self._tell(f"SuperLink is up at 127.0.0.1:{plan.superlink_port} (process {link.pid})")
+        if plan.behind_door:
+            door = self._start(plan.door.command(), environment(plan.home), plan.home / "door.log")
+            wait_for_port(host, port, door)
+            self._tell(f"nodes of other machines connect at {host}:{port} (process {door.pid})")
 
     def _start(self, command: list[str], env: dict[str, str], log: Path) -> Child:
         self._children.append(Child(command, env, log))
@@ -173,7 +160,15 @@ class _Started:
 
     @property
     def status(self) -> int | None:
+        """The exit status of the first process that ended, or None while all run."""
         return next((child.status for child in self._children if child.status is not None), None)
+
+    def register_nodes(self) -> None:
+        """Make the node keys known: once to a SuperLink of ours, always to another, which may have been restarted."""
+        if self._plan.running or not self._registered:
+            for site, key in self._plan.node_keys.items():
+                _register_node(self._plan, site, key, self._tell)
+        self._registered = True
 
     def __enter__(self) -> Self:
         return self
@@ -183,21 +178,8 @@ class _Started:
             child.stop()
 
 
-def _superlink(plan: ServerPlan, tell: Tell) -> _Started | _Running:
-    if not plan.running:
-        return _Started(plan, tell)
-    place = f"{plan.address.host}:{plan.address.port}"
-    tell(f"using the SuperLink at {place}; it must have been started with {VARIABLE}={plan.settings.path}")
-    return _Running()
-
-
-def _register_nodes(plan: ServerPlan, tell: Tell) -> None:
-    for site, key in plan.node_keys.items():
-        _register_node(plan, site, key, tell)
-
-
 def _register_node(plan: ServerPlan, site: str, key: Path, tell: Tell) -> None:
-    """Make a node key known to the SuperLink; one that is known already stays."""
+    """Register a node key; one that is known already stays."""
     command = [program("flwr"), "supernode", "register", str(key.resolve()), CONNECTION, "--name", site]
     lines: list[str] = []
     with Child(command, environment(plan.home), plan.home / "nodes.log", lines.append) as child:
@@ -205,34 +187,31 @@ def _register_node(plan: ServerPlan, site: str, key: Path, tell: Tell) -> None:
             time.sleep(0.1)
     text = " ".join(lines)
     if child.status != 0 and "already" not in text and "in use" not in text:
-        raise FedsrcError(f"node key of site {site!r} was not taken: {text[:300]}", where=str(key))
+        raise FedsrcError(f"node key of site {site!r} was not accepted: {text[:300]}", where=str(key))
     tell(f"node key of site {site!r} is registered")
 
 
-def _submit(plan: ServerPlan, link: _Started | _Running, tell: Tell) -> None:
-    """One Flower run, to its end or its death."""
+def _submit(plan: ServerPlan, link: _SuperLink, tell: Tell) -> None:
+    """Submit one Flower run and follow it until it is over.
+
+    The run loop holds the transcript while it lives. Once it has let go, the run ends soon, or the loop was killed,
+    which Flower would notice only a minute later.
+    """
     command = [program("flwr"), "run", str(plan.app), CONNECTION, "--stream"]
     tell("submitting a Flower run that continues the transcript")
-    log = plan.home / "run.log"
+    log, held, let_go = plan.home / "run.log", False, 0.0
     with _Tail(plan.settings.folder / LOG, tell) as tail, Child(command, environment(plan.home), log) as stream:
-        _follow(plan, link, stream, tail)
-
-
-def _follow(plan: ServerPlan, link: _Started | _Running, stream: Child, tail: _Tail) -> None:
-    """Until the run is over. Our loop holds the transcript while it lives: once it has let go, the run is over soon,
-    or the loop was killed, which Flower would notice only a minute later."""
-    held, let_go = False, 0.0
-    while stream.status is None and link.status is None:
-        if is_held(plan.settings.folder / TRANSCRIPT):
-            held, let_go = True, time.monotonic()
-        elif held and time.monotonic() - let_go > GRACE:
-            return
-        tail.read()
-        time.sleep(0.5)
+        while stream.status is None and link.status is None:
+            if is_held(plan.settings.folder / TRANSCRIPT):
+                held, let_go = True, time.monotonic()
+            elif held and time.monotonic() - let_go > GRACE:
+                return
+            tail.read()
+            time.sleep(0.5)
 
 
 class _Tail:
-    """New lines of the run loop's log, as they are written: Flower passes its own logs on late."""
+    """Tells new lines of the run loop's log as they are written: Flower passes its own logs on late."""
 
     def __init__(self, path: Path, tell: Tell) -> None:
         path.touch(mode=0o600)
@@ -257,7 +236,7 @@ def _size(plan: ServerPlan) -> int:
 
 
 def _write_connection(plan: ServerPlan) -> None:
-    """Where Flower's command line finds the SuperLink."""
+    """Tell Flower's command line where the SuperLink is."""
     host = plan.address.host if plan.running else LOOPBACK[0]
     place: dict[str, object] = {"address": f"{host}:{plan.superlink_port}"}
     if plan.tls.ca is None:

@@ -1,4 +1,4 @@
-"""A site's side of Flower: a SuperNode beside the site's process, started again when it dies."""
+"""A site's side of Flower: a SuperNode beside the site's process, restarted when it dies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Tell = Callable[[str], None]
 LOG = "supernode.log"
 FIRST_DELAY, LONGEST_DELAY = 5.0, 40.0  # seconds; inside Flower's heartbeat a node key cannot be used again
 GRACE = 8.0  # seconds for what an earlier SuperNode has left to end by itself
-SETTLED = 60.0  # seconds after which a SuperNode was let in: its death is a new story, with the first delay
+SETTLED = 60.0  # seconds after which a SuperNode was accepted: a later crash resets the back-off
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class NodePlan:
 
 
 def supernode_command(plan: NodePlan) -> list[str]:
-    """How the SuperNode is started. Its configuration names the site and the socket, and nothing else."""
+    """Return the command that starts the SuperNode. Its configuration names the site and the socket only."""
     place = str(plan.socket.resolve())
     if "'" in place or "'" in plan.site:
         raise FedsrcError("a quote in the site's name or the socket's path", hint="choose another --socket")
@@ -52,7 +52,7 @@ class NodeKeeper:
         self._thread = threading.Thread(target=self._keep)
 
     def start(self) -> None:
-        supernode_command(self._plan)  # what is wrong with it is said here
+        supernode_command(self._plan)  # raises here what is wrong with the plan
         self._thread.start()
 
     def stop(self) -> None:
@@ -66,7 +66,7 @@ class NodeKeeper:
             started = time.monotonic()
             try:
                 ended = self._run_once()
-            except (OSError, FedsrcError) as error:  # no memory, no disk, no program: it may come back
+            except (OSError, FedsrcError) as error:  # no memory, no disk, no program: a retry may succeed
                 ended = str(error)
             if time.monotonic() - started > SETTLED:
                 delay = FIRST_DELAY
@@ -77,7 +77,7 @@ class NodeKeeper:
             delay = min(2 * delay, LONGEST_DELAY)
 
     def _run_once(self) -> str:
-        """A SuperNode until it ends or is stopped; how it ended."""
+        """Run a SuperNode until it ends or is stopped; return how it ended."""
         with Child(supernode_command(self._plan), environment(self._plan.home), self._plan.home / LOG) as child:
             self._tell(f"SuperNode started (process {child.pid})")
             while child.status is None and not self._over.wait(0.5):

@@ -1,7 +1,7 @@
-"""A set of keys and certificates to try the live mode with.
+"""Keys and certificates to try the live mode with.
 
-An authority that signs one certificate and is then forgotten, a node key for each site's SuperNode, and the release
-keys that sign what counts. In earnest every party makes its own, and private parts never travel.
+An authority that signs one certificate and whose key is then discarded, a node key for each site's SuperNode, and the
+keys that sign releases. In a real run every party makes its own, and private keys never travel.
 """
 
 from __future__ import annotations
@@ -26,10 +26,8 @@ HERE = ("localhost", "127.0.0.1", "::1")
 
 
 def make_trial(folder: Path, sites: tuple[str, ...], hosts: tuple[str, ...] = ()) -> dict[str, str]:
-    """Write a trial set into a new folder; returns the public release keys, by name.
-
-    The server's certificate is for this machine, and for `hosts`, its names or addresses as others know it.
-    """
+    """Write a trial set into a new folder; return the public release keys, by name. The server's certificate is for
+    this machine and for `hosts`, its names or addresses as others know it."""
     for name in sites:
         if name in (SERVER, ".", "..") or "/" in name or not name.isprintable() or not name.strip():
             raise FedsrcError(f"a site cannot be called {name!r} here", hint="use plain words for trial sites")
@@ -48,7 +46,7 @@ def make_trial(folder: Path, sites: tuple[str, ...], hosts: tuple[str, ...] = ()
 
 
 def _certificates(folder: Path, hosts: tuple[str, ...]) -> None:
-    """An authority, whose private key is not kept, and the server's certificate by it."""
+    """Write an authority, whose private key is not kept, and the server's certificate by it."""
     authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedsrc trial authority")])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
@@ -107,7 +105,7 @@ def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePri
 
 
 def _node_key(folder: Path) -> None:
-    """A SuperNode's key, in the formats that Flower reads."""
+    """Write a SuperNode's key, in the formats that Flower reads."""
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     write_whole(folder / "node.key", private, mode=0o600)
