@@ -37,7 +37,7 @@ CALLED = {
     "mechanistic": "a mechanistic score (ReDeEP-style, not its authors' configuration)",
     "franq": "FRANQ (with scores at hand for its authors')",
 }
-ABOUT_PENALTY = f"Pull of the weights to zero.  [default: {COMBINATION_PENALTY:g}; probe {PROBE_PENALTY:g}]"
+ABOUT_PENALTY = f"Penalty that pulls weights to zero.  [default: {COMBINATION_PENALTY:g}; probe {PROBE_PENALTY:g}]"
 ABOUT_SUPPORT = f"Score that FRANQ takes for faithfulness.  [default: {FRANQ_SUPPORT}]"
 ABOUT_LAYER = f"Layer of a probe.  [default: at {DEPTH:g} of the model's depth]"
 ABOUT_CROSS = "Estimate the detector's AUC too: five more trainings."
@@ -50,7 +50,7 @@ ABOUT_CROSS = "Estimate the detector's AUC too: five more trainings."
 @options(MODEL)
 @click.option("--support", type=click.Choice(SUPPORT), help=ABOUT_SUPPORT)
 @click.option("--layer", type=click.IntRange(0), help=ABOUT_LAYER)
-@click.option("--width", type=click.IntRange(1), help=f"Tokens of the stretch that decides.  [default: {WIDTH}]")
+@click.option("--width", type=click.IntRange(1), help=f"Tokens of the window that decides.  [default: {WIDTH}]")
 @click.option("--penalty", type=click.FloatRange(0, min_open=True), help=ABOUT_PENALTY)
 @click.option("--epochs", type=click.IntRange(1), help=f"Passes of a detector.  [default: {Training.epochs}]")
 @click.option("--cross-validate", is_flag=True, default=None, help=ABOUT_CROSS)

@@ -61,7 +61,11 @@ def check_command(score: float, output: str, **given: Any) -> None:
 )
 @click.option("--max-bytes", type=click.IntRange(1), default=65536, show_default=True, help="Largest body.")
 @click.option(
-    "--reload-seconds", type=click.FloatRange(0.01), default=5.0, show_default=True, help="Look for a renewed one."
+    "--reload-seconds",
+    type=click.FloatRange(0.01),
+    default=5.0,
+    show_default=True,
+    help="How often to look for a renewed certificate.",
 )
 def serve_command(
     host: str, port: int, allow_host: tuple[str, ...], rate: float, max_bytes: int, reload_seconds: float, **given: Any
