@@ -18,7 +18,6 @@ from fedsrc.cli.types import AnyPath
 from fedsrc.errors import FedsrcError, MissingExtraError
 from fedsrc.gate.gate import Gate, Status
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 NUMBERS = ("target_risk", "failure_probability")
 DAY = 86_400
 CERTIFICATE = [
@@ -72,7 +71,7 @@ def serve_command(
 ) -> None:
     """Serve decisions over HTTP; /openapi.json describes it. SIGTERM ends it, SIGUSR1 halts the gate."""
     try:
-        from fedsrc.gate.service.hosts import host_names
+        from fedsrc.gate.service.hosts import LOOPBACK, host_names
         from fedsrc.gate.service.limits import Limits
         from fedsrc.gate.service.server import bind, serve
     except ImportError as error:
