@@ -36,7 +36,7 @@ def reproduce_command(
 ) -> None:  # fmt: skip
     """Run the named studies (without NAMES: all but the longest) and publish their pages, tables and figures.
 
-    Studies whose tables are not in the --tables folder are left out and named. A stopped run goes on where it was.
+    Studies whose tables are not in the --tables folder are left out and named. A run that was stopped resumes.
     """
     if listed:
         found = {name: study_of(name) for name in (*NAMES, *LONG)}

@@ -116,6 +116,18 @@ def test_the_next_step_names_the_key(world: Path) -> None:
         assert words == ["fedsrc", "collect", str(run), "RELEASE...", "--key", str(place)]
 
 
+def test_an_open_run_is_no_failure(world: Path) -> None:
+    """Nor is a sound abstention, to whoever asks whether it verifies; to `status` and `view` it is."""
+    for command in ("status", "view"):
+        assert CliRunner().invoke(main.cli, [command, str(world / "run")]).exit_code == 0
+    done = str(world / "done" / "run")
+    found = CliRunner().invoke(main.cli, ["verify", done, "--format", "json"])
+    assert found.exit_code == 0
+    for command in ("status", "view"):
+        code = CliRunner().invoke(main.cli, [command, done]).exit_code
+        assert code == (1 if json.loads(found.stdout)["status"] == "ABSTAIN" else 0)
+
+
 def edit(change: Callable[[dict[str, Any]], object]) -> Change:
     def apply(data: bytes) -> bytes:
         value = json.loads(data)

@@ -54,7 +54,7 @@ BAD: dict[str, tuple[list[Any], str]] = {
     "empty evidence": ([ROW, {**ROW, "id": "2", "evidence": " "}], "line 2: evidence is missing"),
     "bad loss": ([{**ROW, "loss": 2}], "line 1: loss 2 is not a number in"),
     "text loss": ([{**ROW, "loss": "yes"}], "line 1: loss 'yes' is not a number"),
-    "twice": ([ROW, ROW], "id '1' stands twice"),
+    "twice": ([ROW, ROW], "id '1' occurs twice"),
     "not an object": ([[1, 2]], "line 1: not a JSON object"),
     "nothing": ([], "no answers"),
     "site a list": ([{**ROW, "site": ["a"]}], "line 1: site is not text"),

@@ -316,10 +316,10 @@ def test_repeated_ids_and_spans_out_of_place(tmp_path: Path) -> None:
     [(answer, notes)] = read_noted(tmp_path)
     assert (answer.loss, answer.span_fraction, notes.quality) == (1.0, 0.2, "")
     lines(tmp_path / "response.jsonl", [RESPONSE, RESPONSE])
-    with pytest.raises(FedsrcError, match="id '1' stands twice"):
+    with pytest.raises(FedsrcError, match="id '1' occurs twice"):
         read_ragtruth(tmp_path)
     lines(tmp_path / "source_info.jsonl", [SOURCE, SOURCE])
-    with pytest.raises(FedsrcError, match="line 2: source '7' stands twice"):
+    with pytest.raises(FedsrcError, match="line 2: source '7' occurs twice"):
         read_ragtruth(tmp_path)
 
 

@@ -143,19 +143,19 @@ def test_a_damaged_copy_is_fetched_again(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 REFUSED: dict[str, tuple[Answering, str]] = {
-    "cut off": (sends(BODY, length=len(BODY) + 1), "it broke off after 6,900 of 6,901 bytes|cannot be fetched"),
+    "cut off": (sends(BODY, length=len(BODY) + 1), "the connection ended after 6,900 of 6,901 bytes|cannot be fetched"),
     "cut off chunks": (sends(b"10\r\nabc", length=-1, Transfer_Encoding="chunked"), "cannot be fetched"),
     "not there": (sends(b"", status=404), "the server answered 404"),
     "broken server": (sends(b"", status=500), "the server answered 500"),
     "announced too large": (sends(b"", length=10_001), "larger than 10,000 bytes"),
     "too large": (sends(b"x" * 10_001, length=-1), "larger than 10,000 bytes"),
     "odd length": (sends(b"x" * 10_001, length=int("9" * 30)), "larger than 10,000 bytes"),
-    "packed": (sends(gzip.compress(BODY), Content_Encoding="gzip"), "packed it"),
+    "packed": (sends(gzip.compress(BODY), Content_Encoding="gzip"), "compressed it"),
     "not http": (nonsense, "cannot be fetched"),
     "nothing": (lambda handler: handler.connection.close(), "cannot be fetched"),
     "sent on to a file": (sends(b"", status=302, Location="file:///etc/hostname"), "is not allowed"),
     "sent on to ftp": (sends(b"", status=302, Location="ftp://127.0.0.1/x"), "sends on to an address"),
-    "other bytes": (sends(BODY.upper()), "what came has digest"),
+    "other bytes": (sends(BODY.upper()), "the file fetched has digest"),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
 import click
@@ -10,16 +9,13 @@ import polars as pl
 
 from fedsrc.cli.options import FORMAT, LEDGER, output_file
 from fedsrc.cli.output import show
-from fedsrc.cli.table import ledger_of
+from fedsrc.cli.table import note_used_up
 from fedsrc.cli.types import FilePath
 from fedsrc.common.canonical import file_digest
 from fedsrc.errors import FedsrcError
-from fedsrc.records.rows import Rows, tidy
-from fedsrc.records.units import Names
+from fedsrc.records.rows import Rows
 from fedsrc.scores.choose import CRITERION, choose, write_choice
-from fedsrc.scores.score_file import extra_passes
-from fedsrc.site.ledger import Ledger
-from fedsrc.site.site import note_used
+from fedsrc.scores.score_answers import extra_passes
 
 
 @click.command("choose", epilog=f"The criterion: {CRITERION}.")
@@ -36,8 +32,7 @@ def choose_command(records: Path, names: tuple[str, ...], target: Path, ledger: 
     """
     sha256, table = file_digest(records), _table(records)
     choice = choose(table, names, extra_passes(records, names), records_sha256=sha256)
-    with closing(Ledger(ledger or ledger_of(records))) as book:
-        note_used(sha256, table.height, _names(table), book)
+    note_used_up(records, ledger, sha256, table, Rows(table))
     write_choice(target, choice)
     ranked = sorted(choice.candidates.items(), key=lambda item: -item[1].auc)
     show(
@@ -53,10 +48,3 @@ def _table(path: Path) -> pl.DataFrame:
         return pl.read_csv(path) if path.suffix == ".csv" else pl.read_parquet(path)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise FedsrcError(f"cannot be read: {error}", where=str(path)) from error
-
-
-def _names(table: pl.DataFrame) -> Names:
-    """Return what the ledger knows rows by: ids, sources and digests."""
-    rows = Rows(table)
-    ids = tidy(table["id"]).to_list() if "id" in table.columns else None
-    return Names(ids, tidy(table["source"]).unique().to_list(), (rows.digests,), rows.width)

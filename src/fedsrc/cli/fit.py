@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,12 +11,10 @@ import polars as pl
 from fedsrc.cli.options import FORMAT, LEDGER, MODEL, options
 from fedsrc.cli.output import show
 from fedsrc.cli.streams import say
-from fedsrc.cli.table import ledger_of
+from fedsrc.cli.table import note_used_up
 from fedsrc.cli.types import FilePath, FolderPath
 from fedsrc.common.canonical import file_digest
-from fedsrc.data.answers import Answer, read_answers
-from fedsrc.records.rows import tidy
-from fedsrc.records.units import Names
+from fedsrc.data.answers import read_answers
 from fedsrc.scores.fitted.combine import PENALTY as COMBINATION_PENALTY
 from fedsrc.scores.fitted.finetune import Training
 from fedsrc.scores.fitted.fit_answers import DEPTH, TAKES, check_choices, fit_answers
@@ -27,8 +24,6 @@ from fedsrc.scores.fitted.frozen import Frozen, Kind, refuse_existing
 from fedsrc.scores.fitted.probe import PENALTY as PROBE_PENALTY
 from fedsrc.scores.fitted.probe import WIDTH
 from fedsrc.scores.models.backends import open_model
-from fedsrc.site.ledger import Ledger
-from fedsrc.site.site import note_used
 
 CALLED = {
     "combination": "a combination",
@@ -37,7 +32,7 @@ CALLED = {
     "mechanistic": "a mechanistic score (ReDeEP-style, not its authors' configuration)",
     "franq": "FRANQ (with scores at hand for its authors')",
 }
-ABOUT_PENALTY = f"Pull of the weights to zero.  [default: {COMBINATION_PENALTY:g}; probe {PROBE_PENALTY:g}]"
+ABOUT_PENALTY = f"Penalty that pulls weights to zero.  [default: {COMBINATION_PENALTY:g}; probe {PROBE_PENALTY:g}]"
 ABOUT_SUPPORT = f"Score that FRANQ takes for faithfulness.  [default: {FRANQ_SUPPORT}]"
 ABOUT_LAYER = f"Layer of a probe.  [default: at {DEPTH:g} of the model's depth]"
 ABOUT_CROSS = "Estimate the detector's AUC too: five more trainings."
@@ -50,7 +45,7 @@ ABOUT_CROSS = "Estimate the detector's AUC too: five more trainings."
 @options(MODEL)
 @click.option("--support", type=click.Choice(SUPPORT), help=ABOUT_SUPPORT)
 @click.option("--layer", type=click.IntRange(0), help=ABOUT_LAYER)
-@click.option("--width", type=click.IntRange(1), help=f"Tokens of the stretch that decides.  [default: {WIDTH}]")
+@click.option("--width", type=click.IntRange(1), help=f"Tokens of the window that decides.  [default: {WIDTH}]")
 @click.option("--penalty", type=click.FloatRange(0, min_open=True), help=ABOUT_PENALTY)
 @click.option("--epochs", type=click.IntRange(1), help=f"Passes of a detector.  [default: {Training.epochs}]")
 @click.option("--cross-validate", is_flag=True, default=None, help=ABOUT_CROSS)
@@ -69,19 +64,13 @@ def fit_command(
     check_choices(kind, chosen, model=model is not None)
     refuse_existing(target)
     read, sha256 = read_answers(answers), file_digest(answers)
-    with closing(Ledger(ledger or ledger_of(answers))) as book:
-        note_used(sha256, len(read), _names(read), book)
+    named = pl.DataFrame({"id": [each.id for each in read], "source": [each.source for each in read]})
+    note_used_up(answers, ledger, sha256, named)
     how = {name: given[name] for name in ("revision", "device", "dtype", "batch_tokens")}
     local = open_model(model, **how) if model else None
     fitted = fit_answers(kind, read, local, batch_tokens=given["batch_tokens"], tell=say, **chosen)
     kept = fitted.freeze(target, read, sha256)
     show(output, _summary(kept), *_lines(kept))
-
-
-def _names(answers: list[Answer]) -> Names:
-    """Return what the ledger knows the answers by, once they are scored."""
-    ids, sources = pl.Series([each.id for each in answers]), pl.Series([each.source for each in answers])
-    return Names(tidy(ids).to_list(), tidy(sources).unique().to_list())
 
 
 def _summary(kept: Frozen) -> dict[str, Any]:

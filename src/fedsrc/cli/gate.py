@@ -18,7 +18,6 @@ from fedsrc.cli.types import AnyPath
 from fedsrc.errors import FedsrcError, MissingExtraError
 from fedsrc.gate.gate import Gate, Status
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 NUMBERS = ("target_risk", "failure_probability")
 DAY = 86_400
 CERTIFICATE = [
@@ -61,14 +60,18 @@ def check_command(score: float, output: str, **given: Any) -> None:
 )
 @click.option("--max-bytes", type=click.IntRange(1), default=65536, show_default=True, help="Largest body.")
 @click.option(
-    "--reload-seconds", type=click.FloatRange(0.01), default=5.0, show_default=True, help="Look for a renewed one."
+    "--reload-seconds",
+    type=click.FloatRange(0.01),
+    default=5.0,
+    show_default=True,
+    help="How often to look for a renewed certificate.",
 )
 def serve_command(
     host: str, port: int, allow_host: tuple[str, ...], rate: float, max_bytes: int, reload_seconds: float, **given: Any
 ) -> None:
     """Serve decisions over HTTP; /openapi.json describes it. SIGTERM ends it, SIGUSR1 halts the gate."""
     try:
-        from fedsrc.gate.service.hosts import host_names
+        from fedsrc.gate.service.hosts import LOOPBACK, host_names
         from fedsrc.gate.service.limits import Limits
         from fedsrc.gate.service.server import bind, serve
     except ImportError as error:

@@ -153,49 +153,43 @@ MODEL = [
 
 # A registration or a monitor: each option by the field of `Choices` or `MonitorChoices` that it sets
 
-CHOICES: dict[str, dict[str, Any]] = {
-    "target_risk": {"type": SHARE, "help": "Largest tolerated share of unsupported answers."},
-    "epsilon": {"type": EPSILON, "help": "Privacy loss per unit; smaller is more private; inf for none."},
-    "preset": {"type": click.Choice(get_args(Preset)), "help": "Method and release."},
-    "method": {"type": _one_of(Stitched, "method"), "help": "Which of the paper's certificates, with --preset paper."},
-    "unit": {"type": _one_of(Privacy, "unit"), "help": "What is protected and independent."},
-    "thresholds": {"type": click.IntRange(1, 10_000), "help": "How many candidates."},
-    "grid": {"is_flag": True, "help": "Public evenly spaced thresholds, not quantiles."},
-    "public_development": {
-        "is_flag": True,
-        "help": "The records that choose thresholds are public: take exact quantiles of them, unprotected.",
-    },
-    "min_acceptance": {"type": SHARE, "help": "Least useful share of accepted answers."},
-    "failure_probability": {"type": SHARE, "help": "Most probability that the certificate is wrong."},
-    "delta": {"type": SHARE, "help": "Probability outside the privacy loss."},
-    "batch": {"type": click.IntRange(1), "help": "Units per site and round."},
-    "rounds": {"type": click.IntRange(1), "help": "Most rounds."},
-    "policy": {"type": _one_of(Schedule, "policy"), "help": "When to stop asking, and whom to ask."},
-    "dropout": {"type": _one_of(Schedule, "dropout"), "help": "What a site's absence may depend on."},
-    "max_answers": {"type": click.IntRange(1, 20), "help": "Answers kept per source."},
-    "answer_weight": {
-        "type": _one_of(Privacy, "answer_weight"),
-        "help": "What counts as one: a source with its answers, or each answer.",
-    },
-    "loss_grid": {"type": click.IntRange(1), "help": "Graded losses are rounded up to multiples of 1/N."},
-    "weights": {"type": NUMBERS, "help": "Deployment weights of the sites: shares of records, or of sources."},
-    "drift": {"type": NUMBERS, "help": "Declared drift (total variation) of sites."},
-    "claim": {
-        "multiple": True,
-        "callback": named,
-        "help": "NAME=TEXT: what the score, the loss and the population are, in words; repeatable.",
-    },
-    "validity_days": {"type": click.IntRange(1), "help": "Days until the certificate expires."},
-    "server_key": {"help": "Public key of the server that may ask and sign."},
-    "site_keys": {"type": TEXTS, "help": "Public keys of the sites: releases must be signed."},
-    "capacities": {"type": COUNTS, "help": "Most units each site will give."},
-    "false_alarm": {"type": SHARE, "help": "Most probability of any false alarm, ever."},
-    "run_length": {"type": click.IntRange(2), "help": "Instead: least mean number of units until a false alarm."},
-    "risk": {"type": SHARE, "help": "Risk above which it rings."},
-    "sample": {
-        "type": _one_of(Monitor, "sample"),
-        "help": "What the fresh units are drawn from: all answers, or accepted ones alone.",
-    },
+FLAG: dict[str, Any] = {"is_flag": True}
+CHOICES: dict[str, tuple[Any, str]] = {  # its type, or how it is declared, and its help
+    "target_risk": (SHARE, "Largest tolerated share of unsupported answers."),
+    "epsilon": (EPSILON, "Privacy loss per unit; smaller is more private; inf for none."),
+    "preset": (click.Choice(get_args(Preset)), "Method and release."),
+    "method": (_one_of(Stitched, "method"), "Which of the paper's certificates, with --preset paper."),
+    "unit": (_one_of(Privacy, "unit"), "What is protected and independent."),
+    "thresholds": (click.IntRange(1, 10_000), "How many candidates."),
+    "grid": (FLAG, "Public evenly spaced thresholds, not quantiles."),
+    "public_development": (FLAG, "Records that choose thresholds are public: take their exact quantiles, unprotected."),
+    "min_acceptance": (SHARE, "Least useful share of accepted answers."),
+    "failure_probability": (SHARE, "Most probability that the certificate is wrong."),
+    "delta": (SHARE, "Probability outside the privacy loss."),
+    "batch": (click.IntRange(1), "Units per site and round."),
+    "rounds": (click.IntRange(1), "Most rounds."),
+    "policy": (_one_of(Schedule, "policy"), "When to stop asking, and whom to ask."),
+    "dropout": (_one_of(Schedule, "dropout"), "What a site's absence may depend on."),
+    "max_answers": (click.IntRange(1, 20), "Answers kept per source."),
+    "answer_weight": (
+        _one_of(Privacy, "answer_weight"),
+        "What counts as one: a source with its answers, or an answer.",
+    ),
+    "loss_grid": (click.IntRange(1), "Graded losses are rounded up to multiples of 1/N."),
+    "weights": (NUMBERS, "Deployment weights of the sites: shares of records, or of sources."),
+    "drift": (NUMBERS, "Declared drift (total variation) of sites."),
+    "claim": (
+        {"multiple": True, "callback": named},
+        "NAME=TEXT: what the score, the loss and the population are, in words; repeatable.",
+    ),
+    "validity_days": (click.IntRange(1), "Days until the certificate expires."),
+    "server_key": (str, "Public key of the server that may ask and sign."),
+    "site_keys": (TEXTS, "Public keys of the sites: releases must be signed."),
+    "capacities": (COUNTS, "Most units each site will give."),
+    "false_alarm": (SHARE, "Most probability of any false alarm, ever."),
+    "run_length": (click.IntRange(2), "Instead: least mean number of units until a false alarm."),
+    "risk": (SHARE, "Risk above which it rings."),
+    "sample": (_one_of(Monitor, "sample"), "What the fresh units are drawn from: all answers, or accepted ones alone."),
 }
 
 
@@ -207,12 +201,13 @@ def choices(
 
 
 def _choice(field: Field[Any], default: object) -> Option[Any]:
-    about = CHOICES[field.name]
-    if default is None and isinstance(field.default, str | int | float) and "is_flag" not in about:
+    kind, about = CHOICES[field.name]
+    if default is None and isinstance(field.default, str | int | float) and kind is not FLAG:
         default = field.default
     shown = "" if default is None else f"  [default: {default}]"
     flag = "--target" if field.name == "target_risk" else f"--{field.name.replace('_', '-')}"
-    return click.option(flag, field.name, default=None, **{**about, "help": about["help"] + shown})
+    how = kind if isinstance(kind, dict) else {"type": kind}
+    return click.option(flag, field.name, default=None, help=about + shown, **how)
 
 
 def given_choices(kind: type[Choices] | type[MonitorChoices] = Choices) -> list[str]:

@@ -6,16 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from rich import progress as rich
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 
 class Tell(Protocol):
@@ -31,9 +23,9 @@ def progress(*, counted: bool = False) -> Iterator[Tell]:
     if not console.is_terminal:
         yield lambda _what, _done=0, _total=None: None
         return
-    bar = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) if counted else ()
-    words = TextColumn("{task.description}")
-    with Progress(SpinnerColumn(), words, *bar, TimeElapsedColumn(), console=console) as shown:
+    words = rich.SpinnerColumn(), rich.TextColumn("{task.description}")
+    bar = (rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn()) if counted else ()
+    with rich.Progress(*words, *bar, rich.TimeElapsedColumn(), console=console) as shown:
         task = shown.add_task("starting", total=None)
 
         def tell(what: str, done: int = 0, total: int | None = None, /) -> None:

@@ -22,7 +22,7 @@ from fedsrc.scores.models.embedding import DEFAULT as EMBEDDING
 from fedsrc.scores.models.model import Sampling
 from fedsrc.scores.opening import ModelChoices
 from fedsrc.scores.prompts import Control
-from fedsrc.scores.score_file import Loss, Refusals, Scored, score_file
+from fedsrc.scores.score_answers import Loss, Refusals, Scored, score_file
 
 CONTROLS = [each for each in get_args(Control) if each != "present"]
 ABOUT_SCORE = "A score's name, or a fitted score's folder; repeatable, the first becomes the table's score."

@@ -25,7 +25,7 @@ from fedsrc.protocol.registration import Registration
 @click.argument("records", type=FilePath)
 @click.option("--name", required=True, help="The site's name in the registration.")
 @SITE_KEY
-@click.option("--socket", type=FilePath, help="Where a relay may knock  [default: beside the records]")
+@click.option("--socket", type=FilePath, help="Where a relay connects  [default: beside the records]")
 @click.option("--log", type=FilePath, help="A file for the log, which also goes to stderr.")
 @click.option("--superlink", help="HOST:PORT of the server's SuperLink: a SuperNode is started beside the site.")
 @click.option("--node-key", type=FilePath, help="The SuperNode's key: private with --superlink, else public.")

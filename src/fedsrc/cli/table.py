@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+
+import polars as pl
 
 from fedsrc.cli.options import COLUMNS
 from fedsrc.common.places import ledger_beside
 from fedsrc.common.words import count, plain
 from fedsrc.planning.register import Choices, Labels
 from fedsrc.protocol.registration import Registration
+from fedsrc.records.rows import Rows, tidy
 from fedsrc.records.stream import Table
 from fedsrc.records.table import Columns
-from fedsrc.records.units import LOCAL_SITE, Records, Unit
+from fedsrc.records.units import LOCAL_SITE, Names, Records, Unit
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.site import note_used
 
 ledger_of = ledger_beside
 MOST = 12  # columns or sites that one line names
@@ -73,6 +79,15 @@ def listed(names: Sequence[str]) -> str:
     """List the first few names."""
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
     return ", ".join(map(plain, names[:MOST])) + more
+
+
+def note_used_up(file: Path, ledger: Path | None, sha256: str, answers: pl.DataFrame, rows: Rows | None = None) -> None:
+    """Note in the ledger that these answers were used without noise: they cannot calibrate any more."""
+    ids = tidy(answers["id"]).to_list() if "id" in answers.columns else None
+    known = ((rows.digests,), rows.width) if rows is not None else ()
+    names = Names(ids, tidy(answers["source"]).unique().to_list(), *known)
+    with closing(Ledger(ledger or ledger_of(file))) as book:
+        note_used(sha256, answers.height, names, book)
 
 
 def table_at(path: Path, settings: Mapping[str, Any]) -> Table:

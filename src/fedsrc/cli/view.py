@@ -29,7 +29,7 @@ KINDS = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json", ".
 
 @click.command("view")
 @click.argument("folder", type=FolderPath)
-@output_file(help="Write the card to this file; its ending says the format.")
+@output_file(help="Write the card to this file; its suffix names the format.")
 @click.option("--format", "kind", type=click.Choice(["text", "html", "markdown", "json"]), help="[default: text]")
 @TRUST
 @options(LIFE)
@@ -76,8 +76,8 @@ def _kind(target: Path | None) -> str:
     if target is None:
         return "text"
     if target.suffix.lower() not in KINDS:
-        what = f"the ending {target.suffix!r} says no format" if target.suffix else "it has no ending to say the format"
-        raise FedsrcError(what, where=str(target), hint=f"use one of {', '.join(KINDS)}, or say --format")
+        what = f"the suffix {target.suffix!r} names no format" if target.suffix else "has no suffix that names a format"
+        raise FedsrcError(what, where=str(target), hint=f"use one of {', '.join(KINDS)}, or give --format")
     return KINDS[target.suffix.lower()]
 
 

@@ -86,7 +86,7 @@ def check_ids(answers: Iterable[Answer], where: str) -> None:
     seen: set[str] = set()
     for answer in answers:
         if answer.id in seen:
-            raise FedsrcError(f"id {answer.id!r} stands twice", where=where, hint="ids must be unique")
+            raise FedsrcError(f"id {answer.id!r} occurs twice", where=where, hint="ids must be unique")
         seen.add(answer.id)
 
 

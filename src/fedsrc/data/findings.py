@@ -128,7 +128,7 @@ def about_marks(found: Marks, quality: Mapping[str, int]) -> Findings:
     for number, what in (
         (found.outside, "outside the response"),
         (found.reversed, "with an end that is not after the start"),
-        (found.other_text, "whose text is not what stands there"),
+        (found.other_text, "whose text differs from the response"),
     ):
         if number:
             yield Finding("warning", f"{count(number, 'label span')} {what}.")

@@ -104,7 +104,7 @@ def fetch(
         data = download(url, limit=limit, timeout=timeout, hint=hint, plain_http=plain_http)
         found = hashlib.sha256(data).hexdigest()
         if original.sha256 not in (None, found):
-            raise FedsrcError(f"what came has digest {found}, not {original.sha256}", where=url, hint=hint)
+            raise FedsrcError(f"the file fetched has digest {found}, not {original.sha256}", where=url, hint=hint)
         write_whole(target, data)
     return folder
 
@@ -153,14 +153,14 @@ def _body(response: IO[bytes], headers: Any, limit: int) -> bytes | str:
     if announced is not None and announced > limit:
         return f"it is larger than {limit:,} bytes"
     if headers.get("Content-Encoding", "identity") != "identity":
-        return "the server packed it, which was not asked for"
+        return "the server compressed it, which was not asked for"
     data = bytearray()
     while chunk := response.read(CHUNK):
         data += chunk
         if len(data) > limit:
             return f"it is larger than {limit:,} bytes"
     if announced not in (None, len(data)):
-        return f"it broke off after {len(data):,} of {announced:,} bytes"
+        return f"the connection ended after {len(data):,} of {announced:,} bytes"
     return bytes(data)
 
 

@@ -41,7 +41,7 @@ def prepare(
     for line in audited.lines():
         tell(line)
     if audited.errors:
-        raise FedsrcError("the audit found errors; nothing was written", hint="mend or leave out those answers")
+        raise FedsrcError("the audit found errors; nothing was written", hint="correct those answers or leave them out")
     data = answers_bytes(chosen.answers)
     written = {"name": target.name, "bytes": len(data), "sha256": digest_bytes(data)}
     manifest = {**asdict(audited), "chosen": asdict(choice), "written": written}
@@ -59,5 +59,7 @@ def _refuse_overlap(source: Path, found: Collection, targets: list[Path]) -> Non
     for target in targets:
         place = target.resolve()
         if place in places:
-            raise FedsrcError("is read here, or written twice", where=str(target), hint="choose another name")
+            raise FedsrcError(
+                "would be overwritten: it is read here, or written twice", where=str(target), hint="choose another name"
+            )
         places.append(place)

@@ -82,7 +82,7 @@ def _sources(path: Path) -> dict[str, _Source]:
     for where, row in json_lines(path):
         name = text_of(_field(row, "source_id", where), "source_id", where)
         if name in found:
-            raise FedsrcError(f"source {name!r} stands twice", where=where)
+            raise FedsrcError(f"source {name!r} occurs twice", where=where)
         found[name] = _Source(_text(row, "task_type", where), *evidence_of(row, where))
     return found
 

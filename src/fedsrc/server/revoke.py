@@ -21,9 +21,15 @@ def revoke_file(
     A notice that says the same stays as it is. Another one is not replaced, unless it revoked the certificate that this
     one superseded in the same place.
     """
-    instead = None if superseded_by is None else _certified(superseded_by)
-    path = _file_of(certificate)
-    found, place = _signed(path), beside(path)
+    path, found = _signed(certificate)
+    instead = None
+    if superseded_by is not None:
+        _, successor = _signed(superseded_by)
+        if successor.status != "CERTIFIED":
+            what = f"certifies nothing: its status is {successor.status!r}"
+            raise FedsrcError(what, where=str(superseded_by))
+        instead = successor.digest
+    place = beside(path)
     notice = revoke(found.digest, reason, key, superseded_by=instead)
     check_signer(notice, found.key or "", keys, str(place))
     earlier = place.exists() and read_notice(place).superseded_by == notice.certificate
@@ -34,20 +40,10 @@ def revoke_file(
     return place, there
 
 
-def _file_of(certificate: Path) -> Path:
-    return certificate / CERTIFICATE if certificate.is_dir() else certificate
-
-
-def _signed(path: Path) -> Signed:
+def _signed(certificate: Path) -> tuple[Path, Signed]:
+    """Return a certificate's file and what is signed there."""
+    path = certificate / CERTIFICATE if certificate.is_dir() else certificate
     found = read_signed(path)
     if not found.as_signed():
         raise DamagedError("is not a certificate as it was signed", where=str(path))
-    return found
-
-
-def _certified(place: Path) -> str:
-    """Return the digest of a certificate that may take another's place."""
-    found = _signed(_file_of(place))
-    if found.status != "CERTIFIED":
-        raise FedsrcError(f"certifies nothing: its status is {found.status!r}", where=str(place))
-    return found.digest
+    return path, found

@@ -22,7 +22,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.scores.catalogue import JUDGED, SCORES, Count, Settings
 from fedsrc.scores.fitted.frozen import Frozen, load
 from fedsrc.scores.methods.judge import RULES, parsed, question_in_words
-from fedsrc.scores.opening import ModelChoices, open_comparers, open_models
+from fedsrc.scores.opening import ModelChoices, Models, open_comparers, open_models
 from fedsrc.scores.recordings.samples import SampleRecording
 from fedsrc.scores.scoring import Means, compares_by, needs, score_answers
 from fedsrc.scores.table import RESERVED, losses_of, records_table, refusals_file, write_table
@@ -63,7 +63,7 @@ def score_file(
     losses = losses_of(read, loss)
     models = open_models(target, known, fitted, choices)
     means = Means(models.samples, samples, *open_comparers(known, choices), models.replies)
-    kept = [0 if each is None else each.recorded for each in (models.tokens, models.samples)]
+    kept = {name: each.recorded for name in ("tokens", "samples") if (each := getattr(models, name)) is not None}
     columns = score_answers(
         read, known, settings, models.tokens, local=models.local, means=means, done=lambda n: done(n, len(read))
     )
@@ -72,21 +72,17 @@ def score_file(
             columns |= _fitted_columns(name, each.columns(read, models.of(each)), columns)
     if not answers.is_file() or file_digest(answers) != sha256:
         raise FedsrcError("changed while it was scored; nothing was written", where=str(answers))
-    sampled = {} if models.samples is None else _sampled(known, models.samples, means, kept[1])
-    scorer = {**sampled.get("sampler", {}), **models.identity}.get("model", "")
+    with_models = _about_models(models, kept)
+    scorer = {**with_models.get("sampler", {}), **models.identity}.get("model", "")
     table = records_table(read, losses, _in_order(names, columns), scorer)
     manifest = {
         "format": 1,
         "answers": {"name": answers.name, "sha256": sha256, "count": len(read)},
-        "scores": {name: SCORES[name].about for name in known} | {name: each.identity for name, each in fitted.items()},
-        "passes": {name: SCORES[name].extra_passes(means.count) for name in known}
-        | {name: each.passes for name, each in fitted.items()},
+        **_about_scores(known, fitted, means.count),
         "settings": settings.plain() if needs(known) else {},
-        "model": models.identity,
-        "device": getattr(models.local, "device", ""),
-        "recorded_before": kept[0],
-        **sampled,
-        **_judged(known, read, models.replies),
+        **with_models,
+        **_about_comparisons(known, means),
+        **_about_judge(known, read, models.replies),
         "loss": loss,
         "labelled": sum(each is not None for each in losses),
         "refusals": {"count": int(table["refusal"].sum()), "kept": refusals},
@@ -157,20 +153,36 @@ def _in_order(names: Sequence[str], columns: Columns) -> Columns:
     return {name: columns[name] for name in (*first, *(name for name in columns if name not in first))}
 
 
-def _sampled(known: Sequence[str], samples: SampleRecording, means: Means, before: int) -> dict[str, Any]:
-    """Return what a manifest says of drawn responses and how they were compared."""
+def _about_scores(known: Sequence[str], fitted: Mapping[str, Frozen], count: Count) -> dict[str, Any]:
+    """Say what each score is, and how many extra passes of a model it took."""
+    about = {name: SCORES[name].about for name in known} | {name: each.identity for name, each in fitted.items()}
+    passes = {name: SCORES[name].extra_passes(count) for name in known}
+    return {"scores": about, "passes": passes | {name: each.passes for name, each in fitted.items()}}
+
+
+def _about_models(models: Models, kept: Mapping[str, int]) -> dict[str, Any]:
+    """Say which model scores, and how much of its work was recorded before."""
+    device = getattr(models.local, "device", "")
+    told = {"model": models.identity, "device": device, "recorded_before": kept.get("tokens", 0)}
+    if models.samples is None:
+        return told
+    return {**told, "sampler": models.samples.identity, "samples_recorded_before": kept["samples"]}
+
+
+def _about_comparisons(known: Sequence[str], means: Means) -> dict[str, Any]:
+    """Say how many responses each score drew, and by which models they were compared."""
+    if means.samples is None:
+        return {}
     return {
-        "sampler": samples.identity,
         "samples": {name: count for name in known if (count := SCORES[name].samples(means.count))},
         "compared_by": compares_by(known, means),
         "embedding": {} if means.embeds is None else means.embeds.identity,
         "entailment": {} if means.entails is None else means.entails.identity,
-        "samples_recorded_before": before,
     }
 
 
-def _judged(known: Sequence[str], answers: Sequence[Answer], replies: SampleRecording | None) -> dict[str, Any]:
-    """Return what a manifest says of the judge: its rules, and how many replies were no number."""
+def _about_judge(known: Sequence[str], answers: Sequence[Answer], replies: SampleRecording | None) -> dict[str, Any]:
+    """Say what rules a judge was given, and how many of its replies were no number."""
     if not set(known) & set(JUDGED):
         return {}
     told: dict[str, Any] = {"rules": RULES, "digest": digest(RULES)}
