@@ -92,11 +92,11 @@ def _documented(name: str) -> str:
 
 def shown_signature(
     _: Sphinx, what: str, name: str, __: object, ___: object, signature: str | None, returned: str | None
-) -> tuple[str, str | None]:
+) -> tuple[str, str | None] | None:
     """Leave out the fields of values that nobody constructs, and call types by their names."""
     if what == "class" and name.removeprefix("fedsrc.") in READ_ONLY:
         return "", None
-    return ALIAS.sub(r"\1", signature or ""), returned
+    return None if signature is None else (ALIAS.sub(r"\1", signature), returned)
 
 
 def add_card(_: Sphinx, page: str, source: list[str]) -> None:

@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ def test_health_says_why_nothing_is_accepted(file: Path) -> None:
     gate = Gate(file, trusted=TRUSTED, clock=lambda: now[0])
     with serving(gate) as port, contextlib.closing(Client(port)) as client:
         well = client.ask("GET", "/healthz")
-        assert (well.status, well.json) == (200, json.loads(json.dumps(gate.status()._asdict())))
+        assert (well.status, well.json) == (200, json.loads(json.dumps(asdict(gate.status()))))
         now[0] += 400 * 86_400
         sick = client.ask("GET", "/healthz")
         assert (sick.status, sick.json["accepting"], sick.json["reason"]) == (503, False, EXPIRED)

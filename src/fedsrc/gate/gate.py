@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
 from types import TracebackType
@@ -60,8 +61,9 @@ class Decision(NamedTuple):
     certificate: str
 
 
-class Status(NamedTuple):
-    """Where a gate stands.
+@dataclass(frozen=True)
+class Status:
+    """Whether the gate accepts anything now, what it rests on, and what is wrong with the files it looks at.
 
     `problem` says why the file that lies there now was not taken, `halt_problem` why the halt's file could not be
     read (then nothing is accepted) or written (then a restart would forget the halt), or what is wrong with a notice
@@ -137,20 +139,20 @@ class Gate:
         self._heed()
 
     def accept(self, score: object) -> bool:
-        """Whether an answer with this score is accepted."""
+        """Return whether an answer with this score is accepted."""
         return _decide(self._held, self._clock(), score).accepted
 
     def decide(self, score: object) -> Decision:
-        """The decision on a score in [0, 1], with its reason. Anything that is no such score is not accepted."""
+        """Decide on a score in [0, 1], and say why. Anything that is no such score is not accepted."""
         return _decide(self._held, self._clock(), score)
 
     def decide_all(self, scores: Iterable[object]) -> list[Decision]:
-        """One decision for each score, all by the same certificate."""
+        """Decide on each score, all by the same certificate."""
         held, now = self._held, self._clock()
         return [_decide(held, now, score) for score in scores]
 
     def answer(self, text: T, score: object, fallback: T | Callable[[Decision], T]) -> T:
-        """The text if its score is accepted, otherwise the fallback, or what the fallback makes of the decision."""
+        """Return the text if its score is accepted, otherwise the fallback, or what that makes of the decision."""
         decision = self.decide(score)
         if decision.accepted:
             return text
@@ -160,11 +162,11 @@ class Gate:
         return instead
 
     def reload(self) -> bool:
-        """Heed a halt that lies there now, and take the certificate; whether it is another one than before.
+        """Reload the files; return True if another certificate is now in force.
 
-        One that is refused raises a FedsrcError, and the one in force stays. Refused is what would be refused at
-        the start, and a certificate that is older than the one in force, speaks of something else, or rests on no
-        later calibration than one that was halted.
+        A refused one raises a FedsrcError, and the one in force stays. Refused is what would be refused at the start,
+        and a certificate that is older than the one in force, speaks of something else, or rests on no later
+        calibration than one that was halted.
         """
         with self._files:
             self._heed()
@@ -214,7 +216,7 @@ class Gate:
             self._heed()
 
     def status(self) -> Status:
-        """Whether the gate would accept a perfect score now, and what it rests on."""
+        """Return whether the gate would accept a perfect score now, and what it rests on."""
         held, now = self._held, self._clock()
         decision, certificate, said = _decide(held, now, 1.0), held.certificate, held.certificate.certificate
         return Status(
@@ -227,7 +229,7 @@ class Gate:
 
     @property
     def text(self) -> str:
-        """The certificate in force, as it was signed."""
+        """The text of the certificate in force, as it was signed."""
         return self._held.certificate.text
 
     def __enter__(self) -> Self:
@@ -239,7 +241,7 @@ class Gate:
         self.close()
 
     def _read(self, held: Trusted | None) -> Trusted:
-        """What the file says, if it may be relied on; the very same value if it has not changed."""
+        """Read the certificate, and check it; return the same value if the file has not changed."""
         where, text = str(self._file), read_text(self._file, MAX_BYTES)
         if held is not None and text == held.text:
             return held
@@ -256,7 +258,7 @@ class Gate:
         return found
 
     def _heed(self) -> None:
-        """Take up the halt and the notices on disk, and see to it that the halt in memory is there too."""
+        """Take up the halt and the notices on disk, and write the halt in memory there."""
         found, known = self._halts.look(self._held.certificate), self._halts.revoked
         with self._lock:
             before = self._held
@@ -286,7 +288,7 @@ class Gate:
 
 
 def number(score: object) -> float:
-    """A score in double precision, as calibration records are read; NaN for anything that is not a real number."""
+    """Return a score in double precision, as calibration records are read; NaN for anything but a real number."""
     if not isinstance(score, Real) or isinstance(score, bool):
         return NO_NUMBER
     try:
@@ -299,9 +301,6 @@ class _Held(NamedTuple):
     """One certificate in force, and every decision that it can come to."""
 
     certificate: Trusted
-    threshold: float
-    begins: float
-    ends: float
     halted: bool
     says: Mapping[Reason, Decision]
 
@@ -309,18 +308,18 @@ class _Held(NamedTuple):
 def _hold(certificate: Trusted, *, halted: bool) -> _Held:
     threshold, digest = certificate.threshold, certificate.digest
     says = {reason: Decision(reason == ACCEPTED, reason, threshold, digest) for reason in REASONS}
-    return _Held(certificate, threshold, certificate.begins, certificate.ends, halted, says)
+    return _Held(certificate, halted, says)
 
 
 def _decide(held: _Held, now: float, score: object) -> Decision:
-    """Every comparison is written so that a NaN does not accept."""
+    """Decide. Every comparison is written so that a NaN does not accept."""
     if held.halted:
         return held.says[HALTED]
-    if not now <= held.ends:
+    if not now <= held.certificate.ends:
         return held.says[EXPIRED]
-    if not now >= held.begins:
+    if not now >= held.certificate.begins:
         return held.says[EARLY]
     value = score if type(score) is float else number(score)
     if not 0.0 <= value <= 1.0:
         return held.says[UNUSABLE]
-    return held.says[ACCEPTED if value >= held.threshold else BELOW]
+    return held.says[ACCEPTED if value >= held.certificate.threshold else BELOW]

@@ -7,21 +7,7 @@ from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.disclosure import noise_words
 from fedsrc.protocol.notices import Revocation
 from fedsrc.protocol.registration import Registration
-from fedsrc.report.rows import (
-    also_rows,
-    any_other_words,
-    evidence_rows,
-    left_words,
-    line_words,
-    mixture_words,
-    percent_down,
-    progress_words,
-    renewal_words,
-    revoked_words,
-    statistician_words,
-    threshold_rows,
-    value_words,
-)
+from fedsrc.report import rows
 from fedsrc.report.view import View, revoked_sentence
 
 
@@ -33,18 +19,33 @@ def card_text(
     notes: tuple[str, ...] = (),
     revoked: Revocation | None = None,
 ) -> str:
-    """The whole card. The registration says how large the noise is in records; `notes` are printed after the status
-    (what it would have taken, say)."""
+    """Write the whole card. The registration says how large the noise is in records; `notes` come after the status."""
     notice = None if revoked is None else revoked.model_dump()
     sentence = certificate.statement if notice is None else revoked_sentence(notice)
-    status = certificate.status if notice is None else "REVOKED"
+    status = f"Status: {certificate.status if notice is None else 'REVOKED'}  (target risk {certificate.target_risk:g})"
     in_integers = f"noise of scale {certificate.privacy.scale:g} in the release's integers"
     noise = in_integers if registration is None else noise_words(registration)
+    head = [[sentence, "", status, *_revoked(notice)], list(notes), _evidence(certificate)]
+    return _whole(head, certificate, [], noise, notice, verify)
+
+
+def view_text(view: View) -> str:
+    """Write the card of a run folder: the same, with the evidence's line, thresholds, and where the run stands."""
+    certificate: Certificate = view["certificate"]
+    late, notice = ", EXPIRED" if view["check"]["expired"] else "", view["check"]["revoked"]
+    status = f"Status: {view['status']}{late}  (target risk {certificate.target_risk:g}): {view['meaning']}"
+    head = [[view["sentence"], "", status, *_revoked(notice), *_state(view)], _rounds(view), _thresholds(view)]
+    progress = _progress(view) if certificate.status == "OPEN" else []
+    return _whole(head, certificate, progress, view["noise"], notice, view["verify"])
+
+
+def _whole(
+    head: list[list[str]], certificate: Certificate, progress: list[str], noise: str, notice: View | None, verify: str
+) -> str:
     parts = [
-        [sentence, "", f"Status: {status}  (target risk {certificate.target_risk:g})", *_revoked(notice)],
-        *([list(notes)] if notes else []),
-        _evidence(certificate),
+        *head,
         _sites(certificate),
+        progress,
         _privacy(certificate, noise),
         _also(certificate) if notice is None else [],
         ["Assumptions", *(f"  [{each.how}] {each.what}" for each in certificate.assumptions)],
@@ -54,29 +55,8 @@ def card_text(
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
-def view_text(view: View) -> str:
-    """The card of a run folder on a terminal: the same, with the evidence's line, thresholds, and where it stands."""
-    certificate: Certificate = view["certificate"]
-    late = ", EXPIRED" if view["check"]["expired"] else ""
-    status = f"Status: {view['status']}{late}  (target risk {certificate.target_risk:g}): {view['meaning']}"
-    notice = view["check"]["revoked"]
-    parts = [
-        [view["sentence"], "", status, *_revoked(notice), *_state(view)],
-        _rounds(view),
-        _thresholds(view),
-        _sites(certificate),
-        *([_progress(view)] if certificate.status == "OPEN" else []),
-        _privacy(certificate, view["noise"]),
-        _also(certificate) if notice is None else [],
-        ["Assumptions", *(f"  [{each.how}] {each.what}" for each in certificate.assumptions)],
-        ["What this does not say", *(f"  - {line}" for line in certificate.does_not_say)],
-        _foot(certificate, view["verify"]),
-    ]
-    return "\n\n".join("\n".join(part) for part in parts if part)
-
-
 def _revoked(notice: View | None) -> list[str]:
-    return [f"{name}: {plain(value)}" for name, value in revoked_words(notice)]
+    return [f"{name}: {plain(value)}" for name, value in rows.revoked_words(notice)]
 
 
 def _state(view: View) -> list[str]:
@@ -91,12 +71,12 @@ def _state(view: View) -> list[str]:
 
 
 def _rounds(view: View) -> list[str]:
-    found, evidence, unit = evidence_rows(view), view["evidence"], view["certificate"].privacy.unit
+    found, evidence, unit = rows.evidence_rows(view), view["evidence"], view["certificate"].privacy.unit
     if not found.rows:
         return ["Evidence: no round has closed yet"]
-    wealth = evidence["measure"] == "log-wealth"
-    what = "wealth of the bets, reached at" if wealth else "bound on the contrast, reached at"
-    head = f"Evidence by round at score >= {evidence['threshold']!r} ({what} {value_words(evidence, evidence['line'])})"
+    wealth, line = evidence["measure"] == "log-wealth", rows.value_words(evidence, evidence["line"])
+    what = "wealth of the bets" if wealth else "bound on the contrast"
+    head = f"Evidence by round at score >= {evidence['threshold']!r} ({what}, reached at {line})"
     lines = [
         f"  round {row['round']:>3}  {row['records']:>8,} {unit}s  {row['shown']:>8}"
         f"  {'reached' if row['reached'] else 'not reached':<11}  {row['risk']}"
@@ -104,19 +84,19 @@ def _rounds(view: View) -> list[str]:
     ]
     notes = [
         found.left_out,
-        f"the line is {line_words(evidence)}" if wealth else "",
-        progress_words(view["certificate"]),
+        f"the line is {rows.line_words(evidence)}" if wealth else "",
+        rows.progress_words(view["certificate"]),
     ]
     return [head, *lines, *(f"  {note}" for note in notes if note)]
 
 
 def _thresholds(view: View) -> list[str]:
-    found = threshold_rows(view)
+    found = rows.threshold_rows(view)
     if not found.rows:
         return []
     mark = {True: "CERTIFIED", False: ""}
     lines = [
-        f"  {row['threshold']:>8.4g}  {row['contrast_upper']:>+8.3f}  {percent_down(row['acceptance_lower']):>10}"
+        f"  {row['threshold']:>8.4g}  {row['contrast_upper']:>+8.3f}  {rows.percent_down(row['acceptance_lower']):>10}"
         f"  {mark[row['chosen']] or ('passes' if row['certified'] else '')}".rstrip()
         for row in found.rows
     ]
@@ -130,7 +110,7 @@ def _progress(view: View) -> list[str]:
     lines = [
         f"Rounds: {now['rounds']} closed of at most {now['most_rounds']}{at if now['open_round'] else ''}",
         f"  {now['absent']} absent, {now['refused']} refused, {count(now['not_there'], 'site')} not there yet",
-        f"  {left_words(view)}",
+        f"  {rows.left_words(view)}",
     ]
     if now["turned_away"]:
         lines += [
@@ -141,25 +121,23 @@ def _progress(view: View) -> list[str]:
 
 
 def _evidence(certificate: Certificate) -> list[str]:
-    rows = certificate.evidence
-    if not rows:
+    rounds = certificate.evidence
+    if not rounds:
         return ["Evidence: no release yet"]
-    shown = rows if len(rows) <= 8 else (*rows[:3], None, *rows[-4:])
+    shown = rounds if len(rounds) <= 8 else (*rounds[:3], None, *rounds[-4:])
     unit = certificate.privacy.unit
     lines = ["Evidence by round (smallest risk bound with enough acceptance)"]
     for row in shown:
-        if row is None:
-            lines.append("  ...")
-        else:
-            lines.append(f"  round {row.round:>3}  {row.records:>8,} {unit}s  {risk_words(row.risk_upper)}")
-    progress = progress_words(certificate)
+        bound = "" if row is None else risk_words(row.risk_upper)
+        lines.append("  ..." if row is None else f"  round {row.round:>3}  {row.records:>8,} {unit}s  {bound}")
+    progress = rows.progress_words(certificate)
     return [*lines, *([f"  {progress}"] if progress else [])]
 
 
 def _sites(certificate: Certificate) -> list[str]:
     unit = certificate.privacy.unit
     used = f"{certificate.records:,} in {count(certificate.rounds, 'round')}, {count(certificate.releases, 'release')}"
-    lines = [f"{unit.capitalize()}s: {used} ({mixture_words(certificate)})"]
+    lines = [f"{unit.capitalize()}s: {used} ({rows.mixture_words(certificate)})"]
     for site in certificate.sites[:20]:
         weight = "" if site.weight is None else f", deployment weight {site.weight:g}"
         charged = f", {site.charged:,} charged as missing" if site.charged else ""
@@ -179,25 +157,25 @@ def _privacy(certificate: Certificate, noise: str) -> list[str]:
         f"Privacy: every {p.unit} that calibrated has epsilon {p.epsilon:g}, delta {p.delta:g}"
         " (smaller is more private)",
         f"  protected against: one {p.unit} {ADJACENCY[p.adjacency]}",
-        *([f"  {any_other_words(certificate)}"] if any_other_words(certificate) else []),
+        *([f"  {rows.any_other_words(certificate)}"] if rows.any_other_words(certificate) else []),
         f"  by discrete Gaussian {noise}",
         f"  thresholds: {p.thresholds}",
-        f"  for statisticians: {statistician_words(certificate)}",
+        f"  for statisticians: {rows.statistician_words(certificate)}",
     ]
 
 
 def _also(certificate: Certificate) -> list[str]:
     lines = [
         f"  risk at most {row.target_risk:g}: score >= {row.threshold!r}, acceptance at least"
-        f" {percent_down(row.acceptance_lower)}"
-        for row in also_rows(certificate)
+        f" {rows.percent_down(row.acceptance_lower)}"
+        for row in rows.also_rows(certificate)
     ]
     head = "Also shown by the same evidence (the risk bound holds for every target at once)"
     return [head, *lines] if lines else []
 
 
 def _foot(certificate: Certificate, verify: str) -> list[str]:
-    renews = renewal_words(certificate)
+    renews = rows.renewal_words(certificate)
     return [
         f"Last calibration {certificate.calibrated or 'none'}; expires {certificate.expires_on or 'never'}",
         f"Registration {certificate.registration}{f', {renews}' if renews else ''}",

@@ -6,21 +6,7 @@ import re
 
 from fedsrc.common.words import ADJACENCY, count, plain
 from fedsrc.protocol.certificate import Certificate
-from fedsrc.report.rows import (
-    also_rows,
-    any_other_words,
-    evidence_rows,
-    left_at,
-    left_words,
-    line_words,
-    percent_down,
-    progress_words,
-    renewal_words,
-    revoked_words,
-    site_rows,
-    threshold_rows,
-    value_words,
-)
+from fedsrc.report import rows
 from fedsrc.report.view import View
 
 SPECIAL = re.compile(r"(?<![a-zA-Z0-9])-|-(?![a-zA-Z0-9])|[!-,./:-@\[-`{-~]")
@@ -52,13 +38,13 @@ def inert(text: str) -> str:
     return SPECIAL.sub(lambda found: f"&#{ord(found[0])};", plain(text))
 
 
-def _table(names: list[str], rows: list[list[str]]) -> list[str]:
-    lines = [names, ["---"] * len(names), *rows]
-    return [f"| {' | '.join(cells)} |" for cells in lines]
+def _table(names: list[str], cells: list[list[str]], note: str = "") -> list[str]:
+    lines = [f"| {' | '.join(row)} |" for row in (names, ["---"] * len(names), *cells)]
+    return [*lines, "", note] if note else lines
 
 
 def _notes(view: View) -> list[list[str]]:
-    notes = [[f"**{name}:** {inert(value)}"] for name, value in revoked_words(view["check"]["revoked"])]
+    notes = [[f"**{name}:** {inert(value)}"] for name, value in rows.revoked_words(view["check"]["revoked"])]
     if view["monitor"]:
         notes.append([f"**Monitor: {view['monitor']['state']}** {inert(view['monitor']['words'])}"])
     if view["certificate"].status != "OPEN":
@@ -70,57 +56,57 @@ def _notes(view: View) -> list[list[str]]:
     if view["certificate"].status == "OPEN":
         now = view["progress"]
         notes.append([f"Round {now['rounds']} of at most {now['most_rounds']} closed; {now['waiting']} requests wait."])
-        notes.append([f"{left_words(view)}.".capitalize()])
+        notes.append([f"{rows.left_words(view)}.".capitalize()])
     return notes
 
 
 def _evidence(view: View, unit: str) -> list[list[str]]:
-    found = evidence_rows(view)
+    found = rows.evidence_rows(view)
     if not found.rows:
         return [["## Evidence by round", "", "No round has closed yet."]]
     evidence = view["evidence"]
     what = "wealth" if evidence["measure"] == "log-wealth" else "contrast"
-    line = value_words(evidence, evidence["line"])
-    rows = [
+    line = rows.value_words(evidence, evidence["line"])
+    cells = [
         [str(row["round"]), f"{row['records']:,}", f"{row['shown']} ({'reached' if row['reached'] else 'not reached'})",
          row["risk"]]
         for row in found.rows
     ]  # fmt: skip
     names = ["round", f"{unit}s", f"{what}, line {line}", "smallest risk bound"]
-    made = f" The line is {line_words(evidence)}." if line_words(evidence) else ""
+    made = f" The line is {rows.line_words(evidence)}." if rows.line_words(evidence) else ""
     head = ["## Evidence by round", "", f"At the threshold {evidence['threshold']!r}.{made}", ""]
-    notes = [each for each in (found.left_out, progress_words(view["certificate"])) if each]
-    return [[*head, *_table(names, rows), *(line for note in notes for line in ("", note))]]
+    progress = rows.progress_words(view["certificate"])
+    return [[*head, *_table(names, cells, found.left_out), *(["", progress] if progress else [])]]
 
 
 def _thresholds(view: View) -> list[list[str]]:
-    found = threshold_rows(view)
+    found = rows.threshold_rows(view)
     if not found.rows:
         return []
-    rows = [
-        [repr(row["threshold"]), f"{row['contrast_upper']:+.3f}", percent_down(row["acceptance_lower"]),
+    cells = [
+        [repr(row["threshold"]), f"{row['contrast_upper']:+.3f}", rows.percent_down(row["acceptance_lower"]),
          "**CERTIFIED**" if row["chosen"] else "passes" if row["certified"] else ""]
         for row in found.rows
     ]  # fmt: skip
     names = ["threshold", "contrast at most", "acceptance at least", "result"]
     head = ["## Contrast and acceptance per threshold", ""]
-    return [[*head, *_table(names, rows), *(["", found.left_out] if found.left_out else [])]]
+    return [[*head, *_table(names, cells, found.left_out)]]
 
 
 def _sites(view: View, unit: str) -> list[str]:
     certificate: Certificate = view["certificate"]
-    privacy, found = certificate.privacy, site_rows(view)
+    privacy, found = certificate.privacy, rows.site_rows(view)
     rounds, releases = count(certificate.rounds, "round"), count(certificate.releases, "release")
     used = f"{count(certificate.records, unit)} in {rounds}, {releases}."
     loss = f"epsilon {privacy.epsilon:g}, delta {privacy.delta:g} (smaller is more private), by {view['noise']}"
     against = f" It protects against one {unit} {ADJACENCY[privacy.adjacency]}"
-    against += f"; {any_other_words(certificate)}." if any_other_words(certificate) else "."
+    against += f"; {rows.any_other_words(certificate)}." if rows.any_other_words(certificate) else "."
     if privacy.mechanism == "none":
         loss, against = "epsilon infinite: no privacy", ""
     names = ["site", "used", "share", "asked for", "left", "absent", "refused"]
-    rows = [
-        [inert(row["name"]), f"{row['records']:,}", f"{100 * row['share']:.1f}%", f"{row['asked']:,}", left_at(row),
-         f"{row['absent']:,}", f"{row['refused']:,}"]
+    cells = [
+        [inert(row["name"]), f"{row['records']:,}", f"{100 * row['share']:.1f}%", f"{row['asked']:,}",
+         rows.left_at(row), f"{row['absent']:,}", f"{row['refused']:,}"]
         for row in found.rows
     ]  # fmt: skip
     head = [
@@ -129,15 +115,18 @@ def _sites(view: View, unit: str) -> list[str]:
         f"{used} Every {unit} asked for has {loss}.{against} Thresholds: {privacy.thresholds}.",
         "",
     ]
-    return [*head, *_table(names, rows), *(["", found.left_out] if found.left_out else [])]
+    return [*head, *_table(names, cells, found.left_out)]
 
 
 def _also(certificate: Certificate) -> list[list[str]]:
-    rows = [[f"{r.target_risk:g}", repr(r.threshold), percent_down(r.acceptance_lower)] for r in also_rows(certificate)]
-    if not rows:
+    cells = [
+        [f"{r.target_risk:g}", repr(r.threshold), rows.percent_down(r.acceptance_lower)]
+        for r in rows.also_rows(certificate)
+    ]
+    if not cells:
         return []
     head = ["## What else would have been certified", "", "The risk bound holds for every target at once.", ""]
-    return [[*head, *_table(["risk at most", "score at least", "acceptance at least"], rows)]]
+    return [[*head, *_table(["risk at most", "score at least", "acceptance at least"], cells)]]
 
 
 def _registered(certificate: Certificate) -> list[str]:
@@ -156,7 +145,7 @@ def _check(view: View) -> list[str]:
         "## Check it yourself", "",
         f"- Last calibration {certificate.calibrated or 'none'}; expires {certificate.expires_on or 'never'}",
         f"- Registration {certificate.registration}",
-        *([f"- {renewal_words(certificate).capitalize()}"] if renewal_words(certificate) else []),
+        *([f"- {rows.renewal_words(certificate).capitalize()}"] if rows.renewal_words(certificate) else []),
         f"- Transcript {certificate.transcript} ({count(certificate.transcript_lines, 'line')})",
         *([f"- Signed by {view['check']['key']}"] if view["check"]["key"] else []),
         *([f"- fedsrc {view['fedsrc']}"] if view["fedsrc"] else []),

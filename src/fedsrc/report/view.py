@@ -121,14 +121,13 @@ def view_json(view: View) -> str:
 def _check(run: Follower, certificate: Certificate, keys: Keys, revocations: Path | None, now: datetime) -> View:
     """The certificate in the folder against what follows from the transcript; any difference is an error. And the
     notice that revokes it, if there is one."""
-    path = run.folder / CERTIFICATE
+    path, known = run.folder / CERTIFICATE, bool(keys.trusted)
     if not path.exists():
         words = "there is no certificate yet" if certificate.status == "OPEN" else "the certificate is not yet written"
         return {"certificate": False, "key": None, "trusted": False, "expired": False, "revoked": None, "words": words}
     found = Certificate.read(path)
     check_same(found, certificate, str(path), server_key=run.registration.server_key, keys=keys)
     words = "recomputed from registration and transcript, and its signature fits"
-    known = bool(keys.trusted)
     words += "; the key is one you trust" if known else "; its key was not compared with one you trust"
     late = certificate.expires is not None and now > certificate.expires
     notice = revocation_of(found, run.folder, keys, revocations)
@@ -152,9 +151,8 @@ def _sentence(run: Follower, certificate: Certificate, check: View) -> str:
     next_comes = "the run is about to end"
     if run.beyond:
         stays = run.registration.fixed_mixture and isinstance(run.registration.certificate, Betting)
-        next_comes = (
-            f"the registered rounds go on before anything is claimed{'' if stays else ', and it may fall back'}"
-        )
+        next_comes = "the registered rounds go on before anything is claimed"
+        next_comes += "" if stays else ", and it may fall back"
     return f"The evidence has reached its line in round {run.reached}; {next_comes}."
 
 
@@ -215,7 +213,6 @@ def _shown(run: Follower) -> int | None:
 
 def _progress(run: Follower) -> View:
     replay = run.replay
-    changed = _changed(run.folder / TRANSCRIPT)
     return {
         "rounds": replay.rounds,
         "most_rounds": run.registration.schedule.rounds,
@@ -230,7 +227,7 @@ def _progress(run: Follower) -> View:
         "not_there": len(run.registration.sites) - len(replay.announced),
         "turned_away": len(run.turned_away),
         "latest": list(dict.fromkeys(reversed(run.turned_away)))[:LATEST],
-        "changed": changed,
+        "changed": _changed(run.folder / TRANSCRIPT),
     }
 
 

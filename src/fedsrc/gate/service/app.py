@@ -5,6 +5,7 @@ Only scores come in; no question, no answer. A refused request is told in words,
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
-from fedsrc.gate.gate import Gate, Reason
+from fedsrc.gate.gate import Gate, Reason, Status
 from fedsrc.gate.service.limits import Guard, Limits
 from fedsrc.gate.service.metrics import CONTENT_TYPE, Metrics
 from fedsrc.gate.service.once import OnceRoute
@@ -58,25 +59,6 @@ class DecidedMany(BaseModel):
     decisions: list[Decided]
 
 
-class Health(BaseModel):
-    """Whether the gate accepts anything now, what it rests on, and what is wrong with the files it looks at."""
-
-    accepting: bool
-    reason: str
-    certificate: str
-    threshold: float
-    registration: str
-    calibrated: str
-    expires: str
-    seconds_left: float
-    renew_soon: bool
-    renewals: int
-    refused: int
-    problem: str | None
-    halt_problem: str | None
-    revoked: str | None
-
-
 class Problem(BaseModel):
     """What was wrong, in words."""
 
@@ -95,7 +77,7 @@ OPEN: Responses = {
 }
 LIMITED: Responses = {**OPEN, 429: {"model": Problem, "description": "Too many requests.", "headers": WAIT}}
 READS: Responses = {**LIMITED, 422: {"model": Problem, "description": "The body is not what is described here."}}
-SICK = {"model": Health, "description": "Nothing is accepted, or there are too many connections.", "content": PLAIN}
+SICK = {"model": Status, "description": "Nothing is accepted, or there are too many connections.", "content": PLAIN}
 
 
 def service(gate: Gate, limits: Limits | None = None) -> Guard:
@@ -131,11 +113,11 @@ def application(gate: Gate, metrics: Metrics) -> FastAPI:
         """The certificate in force, byte for byte as it was signed."""
         return Response(gate.text, media_type="application/json")
 
-    @app.get("/healthz", responses={**OPEN, 503: SICK}, response_model=Health)
+    @app.get("/healthz", responses={**OPEN, 503: SICK}, response_model=Status)
     async def health() -> JSONResponse:
         """200 while the gate accepts anything, 503 otherwise."""
         status = gate.status()
-        return JSONResponse(status._asdict(), 200 if status.accepting else 503)
+        return JSONResponse(asdict(status), 200 if status.accepting else 503)
 
     @app.get("/metrics", responses=OPEN, response_class=PlainTextResponse)
     async def counts() -> Response:
@@ -146,7 +128,7 @@ def application(gate: Gate, metrics: Metrics) -> FastAPI:
 
 
 async def _not_described(_: Request, error: Exception) -> JSONResponse:
-    """What is wrong with a body, without the body."""
+    """Say what is wrong with a body, without repeating it."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if part in OUR_NAMES or isinstance(part, int))
@@ -154,12 +136,12 @@ async def _not_described(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _in_words(_: Request, error: Exception) -> JSONResponse:
-    """An error of the framework; a body that it cannot read is one that is not as described."""
+    """Put an error of the framework into words; a body that it cannot read is one that is not as described."""
     assert isinstance(error, HTTPException)
     status = 422 if error.status_code == 400 else error.status_code
     return JSONResponse({"error": str(error.detail)}, status, headers=error.headers)
 
 
 async def _fault(_: Request, __: Exception) -> JSONResponse:
-    """A fault of ours; the log has it."""
+    """Answer for a fault of ours, which the log has."""
     return JSONResponse({"error": "this is a fault in the service; nothing was accepted"}, 500)

@@ -6,12 +6,14 @@ Plain ASGI, outside of the framework: a request that is refused here has been ne
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
 
 from fedsrc.gate.service.hosts import LOOPBACK, named_in
 
@@ -30,7 +32,7 @@ NOT_THIS_HOST = "this service does not answer to that host name: --allow-host na
 TOO_LARGE = "the body is too large"
 TOO_SLOW = "the body did not arrive in time"
 TOO_MANY = "too many requests: try again after the seconds in the Retry-After header"
-CLOSE = (b"connection", b"close")
+CLOSING = {"connection": "close"}
 
 
 @dataclass(frozen=True)
@@ -72,37 +74,33 @@ class Guard:
         """Refuse, or hand over a request whose body is all there."""
         if scope["type"] != "http":
             return
-        sender = _Sender(send, self._count)
+        sender = _Sender(scope, receive, send, self._count)
         if not _meant(scope, self._limits.hosts):
-            await sender.refuse(421, NOT_THIS_HOST, CLOSE)
+            await sender.refuse(421, NOT_THIS_HOST, CLOSING)
             return
         wait = 0.0 if scope["path"] in UNLIMITED else self._bucket.take()
         if wait > 0:
-            await sender.refuse(429, TOO_MANY, (b"retry-after", str(math.ceil(wait)).encode()))
+            await sender.refuse(429, TOO_MANY, {"retry-after": str(math.ceil(wait))})
             return
         try:
             async with asyncio.timeout(self._limits.seconds):
-                body = await _body(scope, receive, self._limits.max_bytes)
+                body = await _body(Request(scope, receive), self._limits.max_bytes)
         except TimeoutError:
-            await sender.refuse(408, TOO_SLOW, CLOSE)
+            await sender.refuse(408, TOO_SLOW, CLOSING)
+        except ClientDisconnect:
             return
-        if isinstance(body, _Gone):
-            return
-        if body is None:
-            await sender.refuse(413, TOO_LARGE, CLOSE)
-            return
-        await self._app(scope, _replay(body, receive), sender)
-
-
-class _Gone:
-    """The client went away."""
+        else:
+            if body is None:
+                await sender.refuse(413, TOO_LARGE, CLOSING)
+            else:
+                await self._app(scope, _replay(body, receive), sender)
 
 
 class _Sender:
     """Sends a response with safe headers, and counts it if it is an error."""
 
-    def __init__(self, send: Send, count: Callable[[int], None]) -> None:
-        self._send, self._count = send, count
+    def __init__(self, scope: Message, receive: Receive, send: Send, count: Callable[[int], None]) -> None:
+        self._scope, self._receive, self._send, self._count = scope, receive, send, count
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -111,12 +109,8 @@ class _Sender:
                 self._count(message["status"])
         await self._send(message)
 
-    async def refuse(self, status: int, words: str, *headers: tuple[bytes, bytes]) -> None:
-        """An error in words."""
-        data = json.dumps({"error": words}).encode()
-        own = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode()), *headers]
-        await self({"type": "http.response.start", "status": status, "headers": own})
-        await self({"type": "http.response.body", "body": data})
+    async def refuse(self, status: int, words: str, headers: Mapping[str, str]) -> None:
+        await JSONResponse({"error": words}, status, headers)(self._scope, self._receive, self)
 
 
 def _meant(scope: Message, hosts: frozenset[str]) -> bool:
@@ -125,21 +119,16 @@ def _meant(scope: Message, hosts: frozenset[str]) -> bool:
     return named is not None and (named in hosts or named == (scope.get("server") or ("",))[0])
 
 
-async def _body(scope: Message, receive: Receive, most: int) -> bytes | _Gone | None:
-    """The whole body, or None as soon as it is known to be too large."""
-    announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+async def _body(request: Request, most: int) -> bytes | None:
+    """Read the whole body; None as soon as it is known to be too large."""
+    announced, data = request.headers.get("content-length", "0"), bytearray()
     if announced.isdigit() and int(announced[:20]) > most:
         return None
-    data = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return _Gone()
-        data += message.get("body", b"")
+    async for piece in request.stream():
+        data += piece
         if len(data) > most:
             return None
-        if not message.get("more_body", False):
-            return bytes(data)
+    return bytes(data)
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

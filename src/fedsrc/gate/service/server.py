@@ -17,7 +17,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.gate.gate import Gate
 from fedsrc.gate.service.app import service
 from fedsrc.gate.service.headers import BoundedHeaders
-from fedsrc.gate.service.limits import CLOSE, SAFE_HEADERS, Limits
+from fedsrc.gate.service.limits import SAFE_HEADERS, Limits
 from fedsrc.gate.service.signals import halted_by_signal
 
 CONNECTIONS = 512
@@ -34,26 +34,22 @@ class Impatient(H11Protocol):
     conn: BoundedHeaders
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A connection opens: the clock runs."""
         self.conn = BoundedHeaders()
         super().connection_made(transport)
         self._wait(HEADER_SECONDS)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came; unless they complete a header, the clock runs on."""
         super().data_received(data)
         if self._deadline is not None and self.conn.their_state is not h11.IDLE:
             self._deadline.cancel()
             self._deadline = None
 
     def on_response_complete(self) -> None:
-        """A response is out: the clock runs for the next request, unless it is there already."""
         super().on_response_complete()
         if self.conn.their_state is h11.IDLE:
             self._wait(IDLE_SECONDS + HEADER_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is closed."""
         if self._deadline is not None:
             self._deadline.cancel()
         super().connection_lost(exc)
@@ -62,7 +58,8 @@ class Impatient(H11Protocol):
         """Refuse what is no request, in the words and with the headers of every other refusal, and close."""
         status = self.conn.refusal
         data = json.dumps({"error": REFUSALS[status]}).encode()
-        own = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode()), CLOSE]
+        own = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode())]
+        own.append((b"connection", b"close"))
         reason = HTTPStatus(status).phrase.encode()
         start = h11.Response(status_code=status, reason=reason, headers=[*own, *SAFE_HEADERS])
         for event in (start, h11.Data(data=data), h11.EndOfMessage()):
