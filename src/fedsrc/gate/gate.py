@@ -46,7 +46,14 @@ log = logging.getLogger("fedsrc.gate")
 
 
 class Decision(NamedTuple):
-    """Whether a score was accepted, why, and by which certificate: the SHA-256 of its file."""
+    """What a gate decided on one score.
+
+    Attributes:
+        accepted: Whether the answer is given out.
+        reason: Why, in fixed words.
+        threshold: The threshold in force.
+        certificate: The certificate in force, by the SHA-256 of its file.
+    """
 
     accepted: bool
     reason: Reason
