@@ -179,6 +179,23 @@ def test_a_named_ledger_and_folder(home: Path) -> None:
     assert not home.exists()
 
 
+def test_nowhere_to_keep_a_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(Path("file").absolute()))
+    with pytest.raises(fedsrc.FedsrcError, match="name both with `ledger=` and `output=`"):
+        fedsrc.certify(frame(), target=0.2, epsilon=4)
+    assert fedsrc.certify(frame(), target=0.2, epsilon=4, ledger="l", output="run").certificate.status == "CERTIFIED"
+
+
+def test_sources_and_sites_of_a_frame() -> None:
+    table = frame().with_columns(question=pl.int_range(pl.len()) // 2, site=pl.lit("north"))
+    with pytest.raises(fedsrc.FedsrcError, match=r"`source_column='question'` `unit='source'` makes it the unit"):
+        fedsrc.certify(table, target=0.2, epsilon=4)
+    run = fedsrc.certify(table, target=0.2, epsilon=4, unit="source", source_column="question", weights={"north": 1})
+    assert run.certificate.privacy.unit == "source"
+    assert [site.name for site in run.certificate.sites] == ["north"]
+
+
 def test_a_file_is_certified_as_on_the_command_line(home: Path) -> None:
     frame().write_csv("table.csv")
     run = fedsrc.certify("table.csv", target=0.2, epsilon=4, output="run")
@@ -227,6 +244,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "scores alone": ((np.ones(3),), GOOD, "a ndarray alone is no table"),
     "table and losses": ((frame(), [0, 1]), GOOD, "a table holds its own losses"),
     "a frame for losses": (([0.5], frame()), GOOD, "the loss is a DataFrame, not an array"),
+    "lazy": ((frame().lazy().select("nowhere"),), GOOD, "a LazyFrame cannot be read as a table"),
     "no file": (("nowhere.csv",), GOOD, "nowhere.csv: there is no such file"),
     "no column": ((frame().rename({"loss": "Loss"}),), GOOD, r"is it 'Loss'\? `loss_column='Loss'`"),
     "no target": ((frame(),), {"epsilon": 4}, "`target=` is needed"),

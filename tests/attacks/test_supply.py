@@ -28,7 +28,8 @@ ASKED = {  # what each file of `make lock` must hold
     "models": [*CORE, *EXTRAS["models"]],
     "flower": [*CORE, *EXTRAS["flower"], *GROUPS["live"], *GROUPS["build"]],
     "browser": [*CORE, *EXTRAS["plots"], *GROUPS["browser"], *GROUPS["build"]],
-    **{name: GROUPS[name] for name in ("build", "docs", "lock", "sbom", "weights")},
+    "docs": [*CORE, *EXTRAS["plots"], *GROUPS["docs"], *GROUPS["build"]],
+    **{name: GROUPS[name] for name in ("build", "lock", "sbom", "weights")},
 }
 UNHASHED = {"torch": "another file for each kind of hardware: the Makefile pins its version"}
 PIN = re.compile(r"([a-z0-9][a-z0-9.-]*)==([^\s;]+)( ;[^\\]*)?((?: --hash=sha256:[0-9a-f]{64})+)")

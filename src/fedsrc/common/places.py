@@ -18,8 +18,12 @@ def server_key() -> Path:
 def state_folder() -> Path:
     """The user's own folder for state that must survive: XDG_STATE_HOME, or ~/.local/state."""
     named = Path(os.environ.get("XDG_STATE_HOME", ""))
-    folder = (named if named.is_absolute() else Path.home() / ".local" / "state") / "fedsrc"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder = (named if named.is_absolute() else Path.home() / ".local" / "state") / "fedsrc"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (OSError, RuntimeError) as error:  # no right to write there, or no home
+        what = f"there is no place for a ledger or a run that must outlive this call: {error}"
+        raise FedsrcError(what, hint="name both with `ledger=` and `output=`, or a folder in XDG_STATE_HOME") from error
     return folder
 
 

@@ -20,16 +20,9 @@ from typing import Literal, NamedTuple, Self, TypeVar, get_args
 
 from fedsrc.common.durable import read_text
 from fedsrc.errors import FedsrcError
+from fedsrc.gate import trust
 from fedsrc.gate.halt import NOT_LATER, Halts, beside
-from fedsrc.gate.trust import (
-    Trusted,
-    check_claim,
-    check_renewal,
-    check_time,
-    expected_claim,
-    read_trusted,
-    trusted_keys,
-)
+from fedsrc.gate.trust import Trusted
 from fedsrc.protocol.certificate import MAX_BYTES
 from fedsrc.protocol.names import CERTIFICATE
 from fedsrc.protocol.notices import Notices
@@ -53,7 +46,14 @@ log = logging.getLogger("fedsrc.gate")
 
 
 class Decision(NamedTuple):
-    """Whether a score was accepted, why, and by which certificate: the SHA-256 of its file."""
+    """What a gate decided on one score.
+
+    Attributes:
+        accepted: Whether the answer is given out.
+        reason: Why, in fixed words.
+        threshold: The threshold in force.
+        certificate: The certificate in force, by the SHA-256 of its file.
+    """
 
     accepted: bool
     reason: Reason
@@ -124,7 +124,11 @@ class Gate:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.path, self.renew_days = Path(certificate), renew_days
-        self._keys, self._claim, self._clock = trusted_keys(trusted, successions), expected_claim(claim or {}), clock
+        self._keys, self._claim, self._clock = (
+            trust.trusted_keys(trusted, successions),
+            trust.expected_claim(claim or {}),
+            clock,
+        )
         self._file = self.path / CERTIFICATE if self.path.is_dir() else self.path
         self.halt_file = beside(self._file) if halt_file is None else Path(halt_file)
         self._files = threading.Lock()  # one thread at a time reads and writes files
@@ -245,13 +249,13 @@ class Gate:
         where, text = str(self._file), read_text(self._file, MAX_BYTES)
         if held is not None and text == held.text:
             return held
-        found = read_trusted(text, self._keys, where)
-        check_claim(found, self._claim, where)
+        found = trust.read_trusted(text, self._keys, where)
+        trust.check_claim(found, self._claim, where)
         if held is not None:
-            check_renewal(found, held, where)
+            trust.check_renewal(found, held, where)
             if self._halts.known_to_cover(found):
                 raise FedsrcError(NOT_LATER, where=where, hint="certify on fresh units: docs/gate.md")
-        check_time(found, self._clock(), where)
+        trust.check_time(found, self._clock(), where)
         revoked = self._halts.revocation(found)
         if revoked is not None:
             raise FedsrcError(revoked.words(), where=where, hint="renew it on fresh units: docs/gate.md")

@@ -39,34 +39,28 @@ class Halt(Frozen):
     transcript: Hex
 
     def covers(self, found: Trusted) -> bool:
-        """Whether a certificate rests on nothing later than what was halted, whoever signed it.
+        """Return whether a certificate rests on nothing later than what was halted, whoever signed it.
 
-        A transcript that grew without another release has another digest and the same time: it is covered too.
+        A transcript that grew without another release has another digest and the same time, so it is covered too.
         """
         said = found.certificate
         return said.calibrated <= self.calibrated or said.transcript == self.transcript
 
 
-def halt_of(found: Trusted) -> Halt:
-    """The halt of a certificate."""
-    said = found.certificate
-    return Halt(certificate=found.digest, calibrated=said.calibrated, transcript=said.transcript)
-
-
 def later(one: Halt | None, other: Halt | None) -> Halt | None:
-    """The halt that covers what both cover; the first if they are of one time."""
+    """Return the halt that covers what both cover; the first if they are of one time."""
     if one is None or other is None:
         return one or other
     return one if one.calibrated >= other.calibrated else other
 
 
 def beside(certificate: Path) -> Path:
-    """Where the halt of a certificate's file lies: beside it, under its name with an ending."""
+    """Return where the halt of a certificate's file lies: beside it, under its name with an ending."""
     return certificate.with_name(certificate.name + SUFFIX)
 
 
 def read_halt(path: Path) -> Halt | None:
-    """The halt that lies there, or None if there is no file. Anything else is an error."""
+    """Read a halt; None if there is no file. Anything else is an error."""
     where = str(path)
     try:
         regular = stat.S_ISREG(path.lstat().st_mode)  # a link, a pipe or a device is none that a gate has written
@@ -84,11 +78,6 @@ def read_halt(path: Path) -> Halt | None:
     if _bytes(found) != data:
         raise FedsrcError("is not a halt as fedsrc writes it", where=where)
     return found
-
-
-def write_halt(path: Path, halt: Halt) -> None:
-    """Put a halt there, whole and on disk, readable by its owner alone."""
-    write_whole(path, _bytes(halt), mode=0o600)
 
 
 class Unreadable(NamedTuple):
@@ -119,21 +108,23 @@ class Halts:
         return self._unread or self._unwritten or None
 
     def cover(self, certificate: Trusted) -> bool:
-        """Whether nothing may be accepted by a certificate."""
+        """Return whether nothing may be accepted by a certificate."""
         return bool(self._unread) or self.known_to_cover(certificate)
 
     def known_to_cover(self, certificate: Trusted) -> bool:
-        """Whether a halt that was read, or made here, covers a certificate."""
+        """Return whether a halt that was read, or made here, covers a certificate."""
         return self._latest is not None and self._latest.covers(certificate)
 
     def revoked_words(self, certificate: Trusted) -> str | None:
-        """When and why a certificate was revoked, if a notice of that was there at the last look."""
+        """Say when and why a certificate was revoked, if a notice of that was there at the last look."""
         notice = self.revoked
         return notice.words() if notice is not None and notice.certificate == certificate.digest else None
 
     def add(self, certificate: Trusted) -> None:
         """Halt a certificate, in memory."""
-        self._latest = later(self._latest, halt_of(certificate))
+        said = certificate.certificate
+        halt = Halt(certificate=certificate.digest, calibrated=said.calibrated, transcript=said.transcript)
+        self._latest = later(self._latest, halt)
 
     def learn(self, found: Found, certificate: Trusted) -> None:
         """Take up what was found in the files; a certificate that is revoked is halted."""
@@ -144,7 +135,6 @@ class Halts:
             self.add(certificate)
 
     def look(self, certificate: Trusted) -> Found:
-        """What lies in the files."""
         halt = self._try(lambda: read_halt(self._path), "the halt's file cannot be read")
         return Found(halt, self._try(lambda: self.revocation(certificate), "a notice is not as it should be"))
 
@@ -160,15 +150,15 @@ class Halts:
         return found
 
     def revocation(self, certificate: Trusted) -> Revocation | None:
-        """The notice that revokes a certificate. Anything else where one should be is an error."""
+        """Find the notice that revokes a certificate. Anything else in its place is an error."""
         return self._notices.revoking(certificate.digest, certificate.certificate.key or "")
 
     def keep(self, found: Found, certificate: Trusted) -> None:
-        """Write the halt of the certificate in force, unless that is what was found, or nobody knows what is there."""
+        """Write the halt of the certificate in force, unless it was found there, or what is there cannot be read."""
         halt = self._latest if self.known_to_cover(certificate) and not isinstance(found.halt, Unreadable) else None
         try:
             if halt is not None and halt != found.halt:
-                write_halt(self._path, halt)
+                write_whole(self._path, _bytes(halt), mode=0o600)
             self._unwritten = ""
         except FedsrcError as error:
             if error.what != self._unwritten:

@@ -34,15 +34,14 @@ class Trusted:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of its file."""
         return digest_bytes(self.text.encode())
 
 
 def trusted_keys(keys: Iterable[str], successions: Iterable[Path | str] = ()) -> Keys:
-    """The public keys to trust, at least one, and the statements in files that lead from them to others."""
+    """Check the public keys to trust, at least one, and read the files that lead from them to others."""
     given = [keys] if isinstance(keys, str) else list(keys)
     if not given:
-        raise FedsrcError("no key is trusted", hint="name the issuer's public key, which you got by another way")
+        raise FedsrcError("no key is trusted", hint="name the issuer's public key, which you got out of band")
     try:
         named = [TypeAdapter(Hex).validate_python(key) for key in given]
     except ValidationError as error:
@@ -51,7 +50,7 @@ def trusted_keys(keys: Iterable[str], successions: Iterable[Path | str] = ()) ->
 
 
 def expected_claim(claim: Mapping[str, object]) -> dict[str, object]:
-    """What a certificate must speak of, each field by name."""
+    """Check the names of what a certificate must speak of."""
     unknown = sorted(set(claim) - set(CLAIM))
     if unknown:
         raise FedsrcError(f"{unknown[0]!r} is nothing that a claim says", hint=f"it says: {', '.join(CLAIM)}")
@@ -59,7 +58,7 @@ def expected_claim(claim: Mapping[str, object]) -> dict[str, object]:
 
 
 def read_trusted(text: str, keys: Keys, where: str) -> Trusted:
-    """A certificate's text, if it is as fedsrc writes it, signed by a trusted key, and certifies a threshold."""
+    """Parse a certificate, and refuse one that no trusted key signed or that certifies no threshold."""
     found = parse_signed(text, where)
     found.check_signature(where, keys=keys)
     if not isinstance(found, Certificate) or found.threshold is None or found.expires is None:
@@ -98,7 +97,7 @@ def check_time(found: Trusted, now: float, where: str) -> None:
 
 
 def _about(found: Certificate) -> dict[str, object]:
-    """What a certificate speaks of. A renewal speaks of the same."""
+    """Return what a certificate speaks of. A renewal speaks of the same."""
     claim = found.claim
     return {
         "score": claim.score,

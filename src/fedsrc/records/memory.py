@@ -28,9 +28,9 @@ def as_frame(value: Any) -> pl.DataFrame:
     """Any frame as a polars one, with its columns in their order. The index of a pandas frame is left out."""
     if isinstance(value, pl.DataFrame):
         return value
-    if isinstance(value, pl.LazyFrame):
-        return value.collect()
     try:
+        if isinstance(value, pl.LazyFrame):
+            return value.collect()
         if hasattr(value, "isna"):
             return _from_pandas(value)
         return pl.DataFrame(value)

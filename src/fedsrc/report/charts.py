@@ -36,7 +36,7 @@ def can_draw() -> bool:
 
 
 def standalone(svg: str) -> str:
-    """A chart of a page as a file of its own, in the page's colours by day."""
+    """Turn a chart of a page into a file of its own, in the page's colours by day."""
     for name, colour in ON_PAPER.items():
         svg = svg.replace(f"var(--{name})", colour)
     head = '<svg xmlns="http://www.w3.org/2000/svg" style="background: #fff; font-family: sans-serif" '
@@ -44,7 +44,7 @@ def standalone(svg: str) -> str:
 
 
 def evidence_chart(view: View) -> str:
-    """Evidence by round against its line; "" when there is none yet."""
+    """Draw the evidence by round against its line; "" when there is none yet."""
     evidence = view["evidence"]
     if not evidence["rounds"]:
         return ""
@@ -102,7 +102,7 @@ def _power(value: float) -> str:
 
 
 def threshold_chart(view: View) -> str:
-    """Bounds on contrast and acceptance per threshold, with the certified one marked; "" when there are none."""
+    """Draw the bounds on contrast and acceptance per threshold, with the certified one marked; "" without any."""
     certificate: Certificate = view["certificate"]
     chosen = None
     rows = certificate.thresholds
@@ -163,7 +163,7 @@ def _svg(name: str, title: str, words: str, draw: Any, size: tuple[float, float]
 
 
 def _for_a_page(svg: bytes, name: str, title: str, words: str) -> str:
-    """Without header, metadata and inline styles; names of its own; colours by the page's variables."""
+    """Drop header, metadata and inline styles; make ids unique; take colours from the page's variables."""
     root = ET.fromstring(svg)  # noqa: S314 (our own drawing)
     box = root.get("viewBox", "")
     root.attrib.clear()

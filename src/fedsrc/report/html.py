@@ -21,28 +21,18 @@ IN_WORDS = (
 
 
 def page(view: View | None, *, live: bool = False, problem: str = "", waiting: bool = False) -> str:
-    """The whole page. Live, it has the script that keeps it fresh; `problem` is shown in place of a card, or what the
-    page is waiting for."""
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            **_values(view, problem, waiting),
-            live=live,
-            policy=policy(live=live),
-            css=_asset("card.css"),
-            script=_asset("live.js"),
-        )
-    )
+    """Render the whole page. A live one has the script that refreshes it; `problem` stands in for a missing card."""
+    values = _values(view, problem, waiting) | {"live": live, "policy": policy(live=live)}
+    return _environment().get_template("page.html").render(values, css=_asset("card.css"), script=_asset("live.js"))
 
 
 def fragment(view: View | None, *, problem: str = "", waiting: bool = False) -> str:
-    """What the live page swaps in: the page's parts alone."""
+    """Render what the live page swaps in: the page's parts alone."""
     return _environment().get_template("card.html").render(**_values(view, problem, waiting), live=True)
 
 
 def policy(*, live: bool, header: bool = False) -> str:
-    """The content security policy: nothing from outside, and of inline code exactly ours, by digest."""
+    """Return the content security policy: nothing from outside, and of inline code exactly ours, by digest."""
     parts = ["default-src 'none'", f"style-src {_digest('card.css')}", "img-src data:", "base-uri 'none'",
              "form-action 'none'"]  # fmt: skip
     if live:
@@ -53,7 +43,7 @@ def policy(*, live: bool, header: bool = False) -> str:
 
 
 def news(view: View | None, problem: str = "") -> str:
-    """One line for whoever watches or listens: it changes when a round closes or the status does."""
+    """Return one line for screen readers: it changes when a round closes or the status does."""
     if view is None:
         return problem
     certificate, progress, evidence = view["certificate"], view["progress"], view["evidence"]
@@ -94,7 +84,7 @@ def _environment() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Whatever a template prints goes through here before it is escaped."""
+    """Make text inert; whatever a template prints goes through here before it is escaped."""
     return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

@@ -49,7 +49,7 @@ class Shown:
 
 
 class Watch:
-    """Reads a run folder, and that of its monitor if it has one, and keeps the latest page of them."""
+    """Follows a run folder, and that of its monitor if it has one, and keeps the latest page of them."""
 
     def __init__(self, folder: Path, *, monitor: Path | None = None, version: str = "") -> None:
         self.folder, self.monitor, self.version = folder, monitor, version
@@ -65,7 +65,7 @@ class Watch:
         self.shown = _render(None, "reading the run", waiting=True)
 
     def look(self) -> None:
-        """Read what is new and make the page anew if anything changed. A run that is refused shows why, and no card."""
+        """Read what is new, and render the page if anything changed. A run that is refused shows why, and no card."""
         now = stamps(self.folder), None if self.monitor is None else stamps(self.monitor)
         if self._refused == now:
             return
@@ -82,7 +82,7 @@ class Watch:
             self.shown = _render(None, words)
 
     def _waits(self) -> None:
-        """Nothing has begun there: say so, and what is there instead."""
+        """Say that nothing has begun there, and what is there instead."""
         below = runs_below(self.folder)
         words = f"Waiting for a run in {self.folder.absolute()}; the page shows it as soon as it begins."
         words += f" There is one in {below[0].absolute()}." if below else ""
@@ -98,7 +98,7 @@ class Watch:
             self.shown = _render(view, "")
 
     def _has_word(self, run: Follower) -> bool:
-        """Whether the monitor says something new; it may not have begun, or have nothing yet to watch over."""
+        """Return whether the monitor says something new. It may not have begun, or have nothing to watch yet."""
         if self.monitor is None or not all((each / CERTIFICATE).exists() for each in (run.folder, self.monitor)):
             return False
         now = stamps(self.monitor)
@@ -108,7 +108,7 @@ class Watch:
         return True
 
     def _has_estimate(self, run: Follower) -> bool:
-        """Whether a new estimate is there. They take long, so they are made beside, one at a time."""
+        """Return whether there is a new estimate. They take long, so another thread makes them, one at a time."""
         done = self._estimate if self._estimate is not None and self._estimate.done() else None
         if done is not None:
             self._estimate, self.outlook = None, done.result()
@@ -175,7 +175,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
-        """Plain words, with the same headers as everything else; nothing of the request is repeated."""
+        """Answer in plain words, with the usual headers; nothing of the request is repeated."""
         if code == 501:  # a method that is not here
             code, message = 405, "this page is read-only"
         words = message if code in (405, 421) else "not here"
@@ -212,16 +212,16 @@ class Server(ThreadingHTTPServer):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach that address."""
+    """Return whether only this machine can reach an address."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host.lower() == "localhost"
 
 
 def names_us(header: str, names: set[str], *, loopback: bool) -> bool:
-    """Whether a Host header is an address or our own name; on loopback, a loopback one.
+    """Return whether a Host header is an address or our own name; on loopback, a loopback one.
 
-    A page of another site that had its own name point here is turned away.
+    That turns away a page of another site whose own name was made to point here (DNS rebinding).
     """
     host = header.rpartition(":")[0] if header.rpartition(":")[2].isdecimal() else header
     bare = host.removeprefix("[").removesuffix("]").lower()

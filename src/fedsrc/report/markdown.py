@@ -13,7 +13,7 @@ SPECIAL = re.compile(r"(?<![a-zA-Z0-9])-|-(?![a-zA-Z0-9])|[!-,./:-@\[-`{-~]")
 
 
 def card_markdown(view: View) -> str:
-    """The whole card."""
+    """Write the whole card."""
     certificate: Certificate = view["certificate"]
     unit = certificate.privacy.unit
     late = ", EXPIRED" if view["check"]["expired"] else ""
@@ -34,7 +34,7 @@ def card_markdown(view: View) -> str:
 
 
 def inert(text: str) -> str:
-    """Text from outside: every mark that Markdown could read is written as a character reference."""
+    """Write every mark of outside text that Markdown could read as a character reference."""
     return SPECIAL.sub(lambda found: f"&#{ord(found[0])};", plain(text))
 
 

@@ -24,7 +24,7 @@ class Folded(NamedTuple):
 
 
 def evidence_rows(view: View) -> Folded:
-    """Rounds: the first few and the latest."""
+    """Choose rounds: the first few and the latest."""
     evidence, since = view["evidence"], first_reached(view) if stays_reached(view) else math.inf
     rows = [
         {**row, "shown": value_words(evidence, row["value"]),
@@ -37,8 +37,8 @@ def evidence_rows(view: View) -> Folded:
 
 
 def stays_reached(view: View) -> bool:
-    """Whether what a round showed stays shown: for bets on a mixture that does not change. Otherwise each round
-    stands alone, and the evidence may fall back behind its line.
+    """Return whether what a round showed stays shown, as for bets on a mixture that does not change. Otherwise each
+    round stands alone, and the evidence may fall back behind its line.
 
     See docs/theory.md, (iv) Ladder.
     """
@@ -46,23 +46,23 @@ def stays_reached(view: View) -> bool:
 
 
 def first_reached(view: View) -> float:
-    """The first round at the line; infinity while there is none."""
+    """Return the first round at the line; infinity while there is none."""
     evidence = view["evidence"]
     return next((row["round"] for row in evidence["rounds"] if reached(evidence, row["value"])), math.inf)
 
 
 def reached(evidence: View, value: float) -> bool:
-    """Whether a value is on the good side of the line."""
+    """Return whether a value is on the good side of the line."""
     return bool(value >= evidence["line"] if evidence["measure"] == "log-wealth" else value <= evidence["line"])
 
 
 def value_words(evidence: View, value: float) -> str:
-    """A wealth or a contrast in few digits."""
+    """Write a wealth or a contrast in few digits."""
     return wealth_words(value) if evidence["measure"] == "log-wealth" else f"{value:+.3f}"
 
 
 def line_words(evidence: View) -> str:
-    """What the line of the bets is made of; "" for a contrast, whose line is 0."""
+    """Say what the line of the bets is made of; "" for a contrast, whose line is 0."""
     made = evidence["line_from"]
     if made is None:
         return ""
@@ -73,7 +73,7 @@ def line_words(evidence: View) -> str:
 
 
 def left_words(view: View) -> str:
-    """How many units the sites still have, as far as it is known before they are there."""
+    """Say how many units the sites still have, as far as that is known before they have come."""
     now, unit = view["progress"], view["certificate"].privacy.unit
     if not now["not_there"]:
         return f"{count(now['left'], unit)} left at the sites"
@@ -86,14 +86,14 @@ def left_words(view: View) -> str:
 
 
 def left_at(site: Row) -> str:
-    """The same of one site: what it said, or what was registered."""
+    """Say how many units one site still has, by its own word or as registered."""
     if site["announced"] is not None:
         return f"{site['left']:,}"
     return "not known" if site["registered"] is None else f"{site['registered']:,} registered"
 
 
 def wealth_words(log_wealth: float) -> str:
-    """exp(log-wealth), in digits that a person reads."""
+    """Write exp(log-wealth) in few digits."""
     power = log_wealth / math.log(10)
     if not -3 <= power < 6:
         return f"10^{power:.0f}"
@@ -102,7 +102,7 @@ def wealth_words(log_wealth: float) -> str:
 
 
 def threshold_rows(view: View) -> Folded:
-    """Thresholds: all, or those around the one whose evidence is shown."""
+    """Choose thresholds: all, or those around the one whose evidence is shown."""
     certificate: Certificate = view["certificate"]
     stands = not view["check"]["revoked"]
     rows = [
@@ -117,7 +117,7 @@ def threshold_rows(view: View) -> Folded:
 
 
 def site_rows(view: View) -> Folded:
-    """Sites in registered order; of very many, those with trouble come first."""
+    """Choose sites, in registered order; of very many, those with trouble come first."""
     rows = view["sites"]
     if len(rows) <= SITES:
         return Folded(list(rows), "")
@@ -128,7 +128,7 @@ def site_rows(view: View) -> Folded:
 
 
 def revoked_words(notice: Row | None) -> list[tuple[str, str]]:
-    """Why a certificate was revoked, and what takes its place: each by name and value. The reason is its issuer's."""
+    """Say why a certificate was revoked, in its issuer's words, and what takes its place: each by name and value."""
     if notice is None:
         return []
     instead = notice["superseded_by"]
@@ -136,19 +136,19 @@ def revoked_words(notice: Row | None) -> list[tuple[str, str]]:
 
 
 def renewal_words(certificate: Certificate) -> str:
-    """Which certificate this one renews; "" if none."""
+    """Say which certificate this one renews; "" if none."""
     return f"renews certificate {certificate.renews[:16]}" if certificate.renews else ""
 
 
 def also_rows(certificate: Certificate) -> list[OtherTarget]:
-    """Other targets that the same evidence shows: multiples of 0.05."""
+    """Choose other targets that the same evidence shows: multiples of 0.05."""
     shown = [row for row in certificate.also_certified if row.target_risk != certificate.target_risk]
     picked = {round(row.target_risk, 2): row for row in shown if round(row.target_risk * 100) % 5 == 0}
     return list(picked.values())[:TARGETS]
 
 
 def mixture_words(certificate: Certificate) -> str:
-    """Whose mixture of the sites the bounds speak of, and how far the records used are from it."""
+    """Say which mixture of the sites the bounds speak of, and how far the records used are from it."""
     eta = certificate.eta
     if certificate.mixture == "as calibrated":
         return f"mixture as calibrated{f', declared drift {eta:.4g} allowed for' if eta else ''}"
@@ -160,7 +160,7 @@ def mixture_words(certificate: Certificate) -> str:
 
 
 def progress_words(certificate: Certificate) -> str:
-    """What the bounds by round speak of where the mixture changes; "" where they hold at every look."""
+    """Say what the bounds by round speak of where the mixture changes; "" where they hold at every look."""
     if certificate.every_target:
         return ""
     target = f"{certificate.target_risk:g}"
@@ -171,7 +171,7 @@ def progress_words(certificate: Certificate) -> str:
 
 
 def statistician_words(certificate: Certificate) -> str:
-    """How the release and its privacy are called in the theory; "" without privacy."""
+    """Name the release and its privacy as the theory does; "" without privacy."""
     p = certificate.privacy
     if p.mechanism == "none":
         return ""
@@ -179,7 +179,7 @@ def statistician_words(certificate: Certificate) -> str:
 
 
 def any_other_words(certificate: Certificate) -> str:
-    """The replacement epsilon, where another one was registered; "" otherwise."""
+    """Say the replacement epsilon, where another one was registered; "" otherwise."""
     p = certificate.privacy
     if p.mechanism == "none" or p.adjacency == "replacement":
         return ""
@@ -187,21 +187,21 @@ def any_other_words(certificate: Certificate) -> str:
 
 
 def percent_down(share: float) -> str:
-    """A share as a percentage, rounded down to one decimal."""
+    """Write a share as a percentage, rounded down to one decimal."""
     return f"{math.floor(1000 * share) / 10}%"
 
 
 def left_out(number: int, noun: str) -> str:
-    """How many rows are not shown."""
+    """Say how many rows are not shown."""
     return f"and {count(number, f'more {noun}')}" if number else ""
 
 
 def ends(values: Sequence[T], most: int) -> list[T]:
-    """The first three and the latest of a long list."""
+    """Return the first three and the latest of a long list."""
     return list(values) if len(values) <= most else [*values[:3], *values[3 - most :]]
 
 
 def thinned(values: Sequence[T], most: int) -> list[T]:
-    """At most so many of a long list, evenly, with its last."""
+    """Return at most so many of a long list, evenly spaced, with its last."""
     step = max(1, math.ceil(len(values) / most))
     return [*values[:-1:step], values[-1]] if values else []

@@ -60,7 +60,7 @@ def view_run(
     monitor: Watched | None = None,
     version: str = "",
 ) -> View:
-    """The view of a run folder, open or ended. A certificate that does not verify is an error."""
+    """Build the view of a run folder, open or ended. A certificate that does not verify is an error."""
     run, keys = Follower(folder), keys_of(trusted, successions)
     run.update()
     outlook = estimate(run)
@@ -68,14 +68,14 @@ def view_run(
 
 
 def watched_by(monitor: Path, run: Path, *, trusted: tuple[str, ...] = ()) -> Watched:
-    """The state of a run's monitor, from the monitor's verified folder."""
+    """Read the state of a run's monitor from the monitor's folder, which is verified."""
     found = monitor_state(monitor, trusted=trusted, certificate=run)
     return Watched(found.state, brief(found))
 
 
 def estimate(run: Follower) -> Forecast | None:
-    """What the target should take in all at the rates seen. None once it is certified, before anything came, and for
-    schedules so long that it would take minutes."""
+    """Estimate what the target should take in all at the rates seen. None once it is certified, before anything came,
+    and for schedules so long that it would take minutes."""
     if run.replay.choice is not None or run.registration.schedule.rounds > ESTIMATED:
         return None
     return after_abstention(run.replay)
@@ -91,7 +91,7 @@ def build_view(
     version: str = "",
     now: datetime | None = None,
 ) -> View:
-    """The view of a run as far as it was read."""
+    """Build the view of a run as far as it was read."""
     certificate = issue(run.registration, run.replay, run.chain)
     check = _check(run, certificate, keys, revocations, now or datetime.now(UTC))
     return {
@@ -114,13 +114,13 @@ def build_view(
 
 
 def view_json(view: View) -> str:
-    """The view as JSON; ASCII only, so that it is inert on a terminal."""
+    """Write the view as JSON; ASCII only, so that it is inert on a terminal."""
     return json.dumps(json.loads(canonical_bytes({**view, "certificate": view["certificate"].model_dump()})), indent=1)
 
 
 def _check(run: Follower, certificate: Certificate, keys: Keys, revocations: Path | None, now: datetime) -> View:
-    """The certificate in the folder against what follows from the transcript; any difference is an error. And the
-    notice that revokes it, if there is one."""
+    """Compare the certificate in the folder with what follows from the transcript, and find the notice that revokes it.
+    Any difference is an error."""
     path, known = run.folder / CERTIFICATE, bool(keys.trusted)
     if not path.exists():
         words = "there is no certificate yet" if certificate.status == "OPEN" else "the certificate is not yet written"
@@ -143,7 +143,7 @@ def _check(run: Follower, certificate: Certificate, keys: Keys, revocations: Pat
 
 
 def _sentence(run: Follower, certificate: Certificate, check: View) -> str:
-    """The certificate's sentence; between the line and the end of the run, that; of a revoked one, that it is."""
+    """Return the certificate's sentence, or what stands in its place once the line is reached or it is revoked."""
     if check["revoked"]:
         return revoked_sentence(check["revoked"])
     if certificate.status != "OPEN" or run.reached is None:
@@ -157,7 +157,7 @@ def _sentence(run: Follower, certificate: Certificate, check: View) -> str:
 
 
 def revoked_sentence(notice: View) -> str:
-    """What stands in the place of a certificate's sentence once it is revoked."""
+    """Return what stands in the place of a certificate's sentence once it is revoked."""
     return f"This certificate was revoked on {notice['time']}. What it said no longer stands."
 
 
@@ -172,7 +172,7 @@ def _meaning(run: Follower, certificate: Certificate, check: View) -> str:
 
 
 def _evidence(run: Follower, certificate: Certificate) -> View:
-    """Round by round, the evidence of one threshold against its line: the certified one, or the closest so far."""
+    """List the evidence of one threshold by round, with its line: the certified one, or the closest so far."""
     wealth = run.bounds is not None and run.bounds.log_wealth is not None
     shown = _shown(run)
     return {
@@ -193,7 +193,7 @@ def _evidence(run: Follower, certificate: Certificate) -> View:
 
 
 def _line_from(registration: Registration, threshold: int) -> View | None:
-    """What the line of the bets is made of: it is 1 / (risk budget x the threshold's share of it)."""
+    """Return what the line of the bets is made of: it is 1 / (risk budget x the threshold's share of it)."""
     method = registration.certificate
     if not isinstance(method, Betting):
         return None
@@ -232,14 +232,14 @@ def _progress(run: Follower) -> View:
 
 
 def _registered(run: Follower) -> int | None:
-    """Units registered at the sites that are not there yet; None where not every one of them registered a number."""
+    """Count units registered at the sites that have not come; None unless every one of them registered a number."""
     missing = [site.capacity for site in run.registration.sites if site.name not in run.replay.announced]
     known = [each for each in missing if each is not None]
     return sum(known) if len(known) == len(missing) else None
 
 
 def _changed(path: Path) -> str | None:
-    """When the transcript last grew, by this machine's clock."""
+    """Return when the transcript last grew, by this machine's clock."""
     try:
         moment = path.stat().st_mtime
     except OSError:
@@ -259,7 +259,7 @@ def _sites(run: Follower, certificate: Certificate) -> list[View]:
 
 
 def _outlook(forecast: Forecast, certificate: Certificate) -> View:
-    """How much is still missing, in numbers and words. An estimate."""
+    """Estimate how much is still missing, in numbers and words."""
     used, unit = certificate.records, certificate.privacy.unit
     missing = None if forecast.records is None else max(0, forecast.records - used)
     return {**asdict(forecast), "used": used, "missing": missing, "words": _outlook_words(forecast, missing, unit)}

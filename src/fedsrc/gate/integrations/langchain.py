@@ -17,7 +17,7 @@ DECISION = "decision"
 
 
 def gated(gate: Gate, fallback: Any, *, answer: str = "answer", score: str = "score") -> Runnable[Any, Any]:
-    """A runnable that passes on `input[answer]` if `input[score]` is accepted, and otherwise the fallback.
+    """Return a runnable that passes on `input[answer]` if `input[score]` is accepted, and otherwise the fallback.
 
     The fallback is a value that stands in for the answer, or a runnable or function that gets the input with the
     decision under the key "decision". Nothing is streamed before the score is there and accepted.

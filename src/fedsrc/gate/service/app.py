@@ -81,13 +81,13 @@ SICK = {"model": Status, "description": "Nothing is accepted, or there are too m
 
 
 def service(gate: Gate, limits: Limits | None = None) -> Guard:
-    """The service of a gate, as an ASGI app."""
+    """Return the service of a gate, as an ASGI app."""
     bounds, metrics = limits or Limits(), Metrics()
     return Guard(application(gate, metrics), bounds, metrics.refuse)
 
 
 def application(gate: Gate, metrics: Metrics) -> FastAPI:
-    """The endpoints, without limits on bytes and rate."""
+    """Return the endpoints, without limits on bytes and rate."""
     app = FastAPI(title="fedsrc gate", version=version("fedsrc"), description=ABOUT, docs_url=None, redoc_url=None)
     app.router.route_class = OnceRoute
     app.add_exception_handler(RequestValidationError, _not_described)

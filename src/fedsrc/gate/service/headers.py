@@ -20,7 +20,6 @@ class BoundedHeaders(h11.Connection):
         super().__init__(h11.SERVER, HEADER_BYTES)
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        """What the client's bytes say next."""
         try:
             return self._next_request() if self.their_state is h11.IDLE else super().next_event()
         except h11.RemoteProtocolError as error:
@@ -35,5 +34,4 @@ class BoundedHeaders(h11.Connection):
         return event
 
     def _waiting(self) -> int:
-        """Bytes that came and were not yet taken up."""
-        return len(self.trailing_data[0])
+        return len(self.trailing_data[0])  # bytes that came and were not yet parsed

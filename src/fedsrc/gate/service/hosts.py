@@ -18,18 +18,18 @@ HEADER = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]{1,253
 
 
 def host_names(bound: str, more: Iterable[str] = ()) -> frozenset[str]:
-    """The loopback names, the host that the service was told to bind, and those named besides."""
+    """Return the loopback names, the host that the service was told to bind, and those named besides."""
     return LOOPBACK | {_plain(bound)} | {_named(each) for each in more}
 
 
 def named_in(header: bytes) -> str | None:
-    """The host that a Host header names, without its port; None if it names none."""
+    """Return the host that a Host header names, without its port; None if it names none."""
     found = HEADER.fullmatch(header.decode("latin-1").lower())
     return None if found is None else _plain(found["address"] or found["name"])
 
 
 def _named(host: str) -> str:
-    """A host as an option names it: a port would be a mistake, since a header's port is not looked at."""
+    """Check a host that an option names: a port would be a mistake, since a header's port is ignored."""
     bare = host.lower().removeprefix("[").removesuffix("]")
     if not NAME.fullmatch(bare) and not _is_address(bare):
         raise FedsrcError(f"{host!r} is no host name", hint="give a name or an address, without a port")
@@ -37,7 +37,7 @@ def _named(host: str) -> str:
 
 
 def _plain(host: str) -> str:
-    """One spelling for each name and address."""
+    """Return the one spelling of a name or an address."""
     return str(ip_address(host)) if _is_address(host) else host.lower()
 
 

@@ -53,7 +53,7 @@ class Bucket:
         self._left, self._last = self._room, clock()
 
     def take(self) -> float:
-        """0 if one more request may pass now, otherwise the seconds until one may."""
+        """Return 0 if one more request may pass now, otherwise the seconds until one may."""
         now = self._clock()
         self._left = min(self._room, self._left + (now - self._last) * self._rate)
         self._last = now
@@ -71,7 +71,7 @@ class Guard:
         self._bucket = Bucket(limits.rate)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Refuse, or hand over a request whose body is all there."""
+        """Refuse a request, or hand it over once its body is complete."""
         if scope["type"] != "http":
             return
         sender = _Sender(scope, receive, send, self._count)
@@ -114,7 +114,7 @@ class _Sender:
 
 
 def _meant(scope: Message, hosts: frozenset[str]) -> bool:
-    """Whether a request names one of the hosts, or the very address that it came to."""
+    """Return whether a request names one of the hosts, or the very address that it came to."""
     named = named_in(next((value for name, value in scope["headers"] if name == b"host"), b""))
     return named is not None and (named in hosts or named == (scope.get("server") or ("",))[0])
 
@@ -132,7 +132,7 @@ async def _body(request: Request, most: int) -> bytes | None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """The body in one piece, and then whatever the connection still says."""
+    """Return a `receive` that yields the body in one piece, and then whatever the connection still says."""
     pieces = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def again() -> Message:

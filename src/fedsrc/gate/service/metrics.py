@@ -20,11 +20,9 @@ class Metrics:
         self.refused: Counter[int] = Counter(dict.fromkeys(REFUSED, 0))
 
     def refuse(self, status: int) -> None:
-        """Count a response that is an error."""
         self.refused[status] += 1
 
     def text(self, status: Status) -> str:
-        """Everything, as Prometheus reads it."""
         return "".join(f"{line}\n" for line in self._lines(status))
 
     def _lines(self, status: Status) -> Iterator[str]:

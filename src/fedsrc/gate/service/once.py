@@ -17,15 +17,13 @@ class OnceRequest(Request):
     """A request whose JSON is refused if an object in it gives a name twice."""
 
     async def json(self) -> Any:
-        """The body's value."""
         return json.loads(await self.body(), object_pairs_hook=_each_once)
 
 
 class OnceRoute(APIRoute):
-    """An endpoint that reads its body so."""
+    """An endpoint whose requests are read by `OnceRequest`."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The endpoint's own handler, given the stricter request."""
         handle = super().get_route_handler()
 
         async def strict(request: Request) -> Response:

@@ -73,7 +73,7 @@ class Impatient(H11Protocol):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0 takes a free one.
+    """Open a socket that listens; port 0 takes a free one.
 
     It names its protocol: asyncio sends small pieces at once only on sockets that do, and others wait 40 ms a response.
     """
@@ -90,7 +90,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def server(gate: Gate, limits: Limits | None = None) -> uvicorn.Server:
-    """The HTTP server. It logs faults of its own and nothing that a client can make it repeat."""
+    """Return the HTTP server. It logs its own faults, and nothing that a client can make it repeat."""
     config = uvicorn.Config(
         service(gate, limits), http=Impatient, loop="asyncio", ws="none", lifespan="off", access_log=False,
         log_level="error", server_header=False, proxy_headers=False, limit_concurrency=CONNECTIONS,

@@ -23,7 +23,7 @@ log = logging.getLogger("fedsrc.gate")
 
 @contextmanager
 def halted_by_signal(gate: Gate) -> Iterator[None]:
-    """Within it, SIGUSR1 halts the gate. A halt that was asked for before the end is made before the end."""
+    """Halt the gate on SIGUSR1 within the block. A halt that was asked for before its end is made before its end."""
     told: SimpleQueue[int] = SimpleQueue()
     signal.signal(signal.SIGUSR1, told.put)  # type: ignore[arg-type]  # the frame stands for `block`, which is not used
     worker = threading.Thread(target=_halt_when_told, args=(gate, told), daemon=True, name="fedsrc-halt")
@@ -36,7 +36,7 @@ def halted_by_signal(gate: Gate) -> Iterator[None]:
 
 
 def _halt_when_told(gate: Gate, told: SimpleQueue[int]) -> None:
-    """Halt once for all signals that are there."""
+    """Halt once for all signals that have come."""
     heard: set[int] = set()
     while END not in heard:
         heard = {told.get()}
