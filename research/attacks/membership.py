@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedsrc.audit import membership
-from fedsrc.audit.membership import Bools, Worlds
-from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.audit.membership import Worlds
+from fedsrc.maths.arrays import Bools, Floats, Ints
 from fedsrc.maths.binomial import clopper_pearson
 from fedsrc.planning.register import Choices, development_part, register
 from fedsrc.protocol.mechanism import registered_mechanism

@@ -16,8 +16,8 @@ import numpy as np
 from joblib import Parallel, delayed  # type: ignore[import-untyped, unused-ignore]
 
 from fedsrc.audit import membership
-from fedsrc.audit.membership import Audit, Bools, Publish, Worlds
-from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.audit.membership import Audit, Publish, Worlds
+from fedsrc.maths.arrays import Bools, Floats, Ints
 from fedsrc.maths.privacy import rho_of_scale
 from fedsrc.planning.register import Choices, Preset, register_grid
 from fedsrc.protocol.mechanism import registered_mechanism

@@ -34,10 +34,10 @@ from fedsrc.audit.methods import (
     schedule,
     yu_liu,
 )
-from fedsrc.audit.methods.setting import Aim, Bools, Evidence, Method, Sites, Unreleased, Verdict, gather
+from fedsrc.audit.methods.setting import Aim, Evidence, Method, Sites, Unreleased, Verdict, gather
 from fedsrc.audit.outcomes import chosen
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.arrays import Floats
+from fedsrc.maths.arrays import Bools, Floats
 from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import Covariance, Ladder, log_wealth
 from fedsrc.protocol.mechanism import registered_mechanism
