@@ -60,11 +60,8 @@ def fixed_sequence(p: Floats, alpha: float) -> Bools:
 
 
 P_VALUES: dict[str, PValue] = {
-    "hoeffding": hoeffding,
-    "bentkus": bentkus,
-    "hb": hoeffding_bentkus,
-    "exact": exact,
-}
+    "hoeffding": hoeffding, "bentkus": bentkus, "hb": hoeffding_bentkus, "exact": exact
+}  # fmt: skip
 FAMILIES: dict[str, Family] = {"bonferroni": bonferroni, "fixed-sequence": fixed_sequence}
 
 
