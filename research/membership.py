@@ -29,11 +29,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.maths.arrays import Bools, Floats, Ints
 from fedsrc.maths.binomial import clopper_pearson
 from fedsrc.maths.privacy import delta_gaussian
 from fedsrc.protocol.messages import Link, Request
@@ -41,7 +40,6 @@ from fedsrc.protocol.registration import Registration
 from fedsrc.simulate.population import from_cells
 from fedsrc.site.release import make_release
 
-Bools = NDArray[np.bool_]
 Publish = Callable[[Ints], Ints]  # histograms (n, 2, m+1) to released integers (n, 2, p)
 
 ORDERS = 1.0 + np.geomspace(1e-3, 1e3, 61)  # Renyi orders tried for rho; any order gives a valid bound

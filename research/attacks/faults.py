@@ -18,9 +18,10 @@ from contextlib import closing
 from copy import deepcopy
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field, TypeAdapter
 
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.common.signing import public_hex, sign
@@ -32,7 +33,7 @@ from fedsrc.protocol.damage import check_same
 from fedsrc.protocol.messages import parse_release
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
-from fedsrc.protocol.transcript import Arrived, Chain, _entries, parse, read_transcript
+from fedsrc.protocol.transcript import Arrived, Chain, Entry, parse, read_transcript
 from fedsrc.records.units import Records
 from fedsrc.server.issue import issue
 from fedsrc.server.state import Replay
@@ -48,6 +49,7 @@ FAULTS = {
     "killed before it": "before", "killed in the middle of it": "torn", "killed after it": "after",
     "disk full": "full", "input/output error": "error",
 }  # fmt: skip
+ENTRIES: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["research.attacks.faults"])
 
@@ -198,7 +200,7 @@ class Forger:
         try:
             chain, data, replay = Chain(), b"", Replay(reg)
             for fields in lines:
-                entry = _entries.validate_python(deepcopy(fields))
+                entry = ENTRIES.validate_python(deepcopy(fields))
                 line, chain = chain.line(entry)
                 data += line
                 replay.step(entry)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.maths.arrays import Bools, Floats, Ints
 from fedsrc.maths.binomial import clopper_pearson
 from fedsrc.planning.register import Choices, development_part, register
 from fedsrc.protocol.messages import Request, parse_release
@@ -29,7 +29,7 @@ from fedsrc.site.site import Site, open_sites
 from research import membership
 from research.attacks.old_rules import by_row_number, instead
 from research.attacks.sections import Record, Row, Section, control, in_blocks, recorded, some
-from research.membership import Bools, Worlds
+from research.membership import Worlds
 from research.pages import markdown
 
 RELEASES, FEW, BLOCK, FAILURE = 8_000, 400, 50, 1e-6

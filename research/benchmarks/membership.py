@@ -15,7 +15,7 @@ from itertools import starmap
 import numpy as np
 from joblib import Parallel, delayed  # type: ignore[import-untyped, unused-ignore]
 
-from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.maths.arrays import Bools, Floats, Ints
 from fedsrc.maths.privacy import rho_of_scale
 from fedsrc.planning.register import Choices, Preset, register_grid
 from fedsrc.protocol.registration import Registration
@@ -24,7 +24,7 @@ from fedsrc.records.units import Units
 from fedsrc.server.recruiter import make_requests
 from fedsrc.site.noise import add_discrete_gaussian
 from research import membership
-from research.membership import Audit, Bools, Publish, Worlds
+from research.membership import Audit, Publish, Worlds
 from research.pages import markdown, publish
 
 PROCESSES, CHUNK, BLOCK = 2, 10_000, 100

@@ -25,7 +25,7 @@ from fedsrc.audit.methods.setting import Aim, Evidence, Unreleased, gather
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import ladder, log_wealth
-from tests.audit.test_methods import fired, simulated
+from tests.support.evidence import fired, simulated
 from tests.support.formulas import log_half_normal_mixture
 
 ALPHA = 0.05

@@ -31,7 +31,7 @@ from fedsrc.errors import DamagedError, FedsrcError
 from fedsrc.federation.flower import app
 from fedsrc.federation.flower.app.fedsrc_relay import wire
 from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, RELEASE, Frame, WireError
-from fedsrc.federation.flower.grid import FlowerPost, Settings, _reply, serve
+from fedsrc.federation.flower.grid import FlowerPost, Settings, reply_of, serve
 from fedsrc.federation.flower.node_keys import name_of_private, name_of_public
 from fedsrc.federation.flower.processes import Child, Tls, check_encrypted, descendants, environment, left_behind
 from fedsrc.federation.flower.trial_keys import make_trial
@@ -338,15 +338,17 @@ def message(to: str, content: Any = None, error: Any = None) -> Any:
 
 def test_replies_of_nodes_may_hold_anything() -> None:
     good = {"fedsrc": {"kind": GIVEN, "data": b"bytes"}}
-    assert _reply("m", message("m", good)) == Reply("m", b"bytes")
+    assert reply_of("m", message("m", good)) == Reply("m", b"bytes")
     refusal = message("m", {"fedsrc": {"kind": REFUSED, "data": b"no"}})
-    assert _reply("m", refusal) == Reply("m", problem="no", refused=True)
-    assert _reply("m", message("m", {"fedsrc": {"kind": wire.UNREACHED, "data": b"off"}})) == Reply("m", problem="off")
-    lost = _reply("m", message("m", error=SimpleNamespace(code=5, reason="Node Unavailable")))
+    assert reply_of("m", refusal) == Reply("m", problem="no", refused=True)
+    assert reply_of("m", message("m", {"fedsrc": {"kind": wire.UNREACHED, "data": b"off"}})) == Reply(
+        "m", problem="off"
+    )
+    lost = reply_of("m", message("m", error=SimpleNamespace(code=5, reason="Node Unavailable")))
     assert (lost.data, lost.refused) == (None, False)
     strange: list[Any] = [{}, {"fedsrc": {}}, {"fedsrc": {"kind": "G", "data": b""}}, {"fedsrc": None}]
     for bad in (*strange, {"fedsrc": {"kind": GIVEN, "data": [1]}}):
-        assert _reply("m", message("m", bad)) == Reply("m", problem="a reply that is not a relay's")
+        assert reply_of("m", message("m", bad)) == Reply("m", problem="a reply that is not a relay's")
 
 
 def test_nodes_are_known_by_their_keys() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.protocol.registration import Registration
-from fedsrc.simulate.population import Support
+from fedsrc.simulate.population import Support, deployment_weights
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,8 @@ def site_risks(registration: Registration, spread: float) -> Floats:
 
     With equal weights they alternate, and an odd site lies at the target; otherwise the others share the difference.
     """
-    target, count = registration.claim.target_risk, len(registration.sites)
-    weights = np.asarray(registration.weights or (1.0 / count,) * count)
-    risks = _risks(target, spread, weights)
+    target = registration.claim.target_risk
+    risks = _risks(target, spread, deployment_weights(registration))
     if not ((risks >= 0) & (risks <= 1)).all():
         raise FedsrcError(f"risks {spread:g} from the target {target:g} leave [0, 1]")
     return risks

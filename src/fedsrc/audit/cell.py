@@ -23,7 +23,7 @@ from fedsrc.planning.register import GRADED_GRID, Choices, grid_thresholds, quan
 from fedsrc.protocol.registration import Registration, Thresholds
 from fedsrc.records.order import Positions
 from fedsrc.records.units import Records, Units, check_unit, most_answers, unit_codes, units_of
-from fedsrc.simulate.population import Support, from_cells, truth, uniform
+from fedsrc.simulate.population import Support, deployment_weights, from_cells, truth, uniform
 
 SPLIT, DEAL = 11, 12  # streams of the study's seed
 
@@ -63,8 +63,7 @@ class Cell:
     @property
     def weights(self) -> Floats:
         """Return declared deployment weights, or equal ones."""
-        count = len(self.sites)
-        return np.asarray(self.registration.weights or (1.0 / count,) * count)
+        return deployment_weights(self.registration)
 
     def oracle_floor(self) -> float:
         """Return the least risk of a threshold with enough acceptance: no certificate on this score goes below.

@@ -9,19 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from fedsrc.audit.cell import Cell
 from fedsrc.audit.schedule import arrivals, asked
 from fedsrc.audit.study import Setting
-from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.maths.arrays import Bools, Floats, Ints
 from fedsrc.protocol.registration import Registration
 from fedsrc.simulate.pool import Pool, one_by_one
 from fedsrc.simulate.population import Support
 
 DRAWS, COINS = 1, 3  # streams of a block's seed; noise has the second
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

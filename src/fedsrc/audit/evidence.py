@@ -12,13 +12,14 @@ from functools import lru_cache
 import numpy as np
 
 from fedsrc.audit.cell import Cell
-from fedsrc.audit.events import Bools, Events
+from fedsrc.audit.events import Events
 from fedsrc.audit.methods.setting import Aim, Evidence, Facts, Sites, Unreleased, gather
 from fedsrc.maths import privacy
-from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.maths.arrays import Bools, Floats, Ints
 from fedsrc.protocol.mechanism import SCALE_STEP, Mechanism
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.tally import Masses, masses, plausible_margins
+from fedsrc.simulate.population import suffix_masses
 from fedsrc.simulate.trials import discrete_gaussian
 
 NOISE, NORMALS = 2, 4  # streams of a block's seed
@@ -82,9 +83,8 @@ class Reading:
 def reading_of(cell: Cell) -> Reading:
     """Return the registered reading."""
     queries = cell.setting.queries
-    if cell.setting.reading == "one":
-        return Reading(1, 1, 1)
-    return Reading(queries, 1, queries) if cell.setting.reading == "as fresh" else Reading(queries, queries, 1)
+    ways = {"one": (1, 1, 1), "as fresh": (queries, 1, queries), "mean": (queries, queries, 1)}
+    return Reading(*ways[cell.setting.reading])
 
 
 def exact(cell: Cell, events: Events, *, seed: tuple[int, ...]) -> Evidence:
@@ -189,10 +189,7 @@ def facts_of(cell: Cell, events: Events) -> Facts:
 def _sites(cell: Cell, events: Events) -> Sites | None:
     if events.by_site is None:
         return None
-    first, second = np.moveaxis(events.by_site / cell.registration.privacy.mass_grid, -2, 0)
-    first, second = (np.cumsum(each[..., :0:-1], axis=-1)[..., ::-1] for each in (first, second))
-    accepted = first if cell.registration.encoding.kind == "paired" else first + second
-    return Sites(accepted, second, events.slots.astype(np.float64))
+    return Sites(*suffix_masses(cell.registration, events.by_site), events.slots.astype(np.float64))
 
 
 def _unreleased(cell: Cell, events: Events, seed: tuple[int, ...]) -> Unreleased:

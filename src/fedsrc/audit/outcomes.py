@@ -10,12 +10,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedsrc.audit.cell import Cell
-from fedsrc.audit.events import Bools, Events
+from fedsrc.audit.events import Events
 from fedsrc.audit.evidence import aim_of, exact, facts_of, payload_bytes, released
 from fedsrc.audit.methods import METHODS, NATIVE, local_only
 from fedsrc.audit.methods.controls import ignore_noise
 from fedsrc.audit.methods.setting import TOLERANCE, Aim, Evidence, Method, Verdict, misses
-from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.maths.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)

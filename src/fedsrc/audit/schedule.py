@@ -7,12 +7,12 @@ With dropout, trials differ in what has arrived and so in who is asked next. The
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.arrays import Ints
+from fedsrc.maths.arrays import Bools, Ints
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.recruiter import in_step, worth_asking
+from fedsrc.simulate.population import deployment_weights
 
 
 def asked(registration: Registration, drawn: Ints, left: Ints) -> Ints:
@@ -30,7 +30,7 @@ def asked(registration: Registration, drawn: Ints, left: Ints) -> Ints:
     return in_step(registration, drawn, left)
 
 
-def arrivals(rng: np.random.Generator, rate: float, asked: Ints) -> NDArray[np.bool_]:
+def arrivals(rng: np.random.Generator, rate: float, asked: Ints) -> Bools:
     """Say which requests (trials, sites) are answered: each is dropped with probability `rate`, by its own coin.
 
     Every site has a coin in every round, asked or not, so no coin depends on a record, a release or the schedule. A
@@ -51,8 +51,7 @@ def _whole(batch: int, left: Ints) -> Ints:
 
 def _one_site(registration: Registration, drawn: Ints, left: Ints) -> Ints:
     """Ask the site with the largest deficit; on a tie the largest weight, then the first in registered order."""
-    sites = len(registration.sites)
-    weights, left = np.asarray(registration.weights or (1.0 / sites,) * sites), worth_asking(registration, drawn, left)
+    weights, left = deployment_weights(registration), worth_asking(registration, drawn, left)
     deficits = np.where(left > 0, weights * drawn.sum(axis=1, keepdims=True) - drawn, -np.inf)
     order = np.argsort(-weights, kind="stable")
     best = order[np.argmax(deficits[:, order], axis=1)][:, None]

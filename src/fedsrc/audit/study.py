@@ -114,17 +114,14 @@ def kind_of(value: Any) -> str | None:
     return next((key for key in KINDS if key in value), None)
 
 
+NO_KIND = "a population has table, demo, records, acceptance or boundary"
 Population = Annotated[
     Annotated[Table, Tag("table")]
     | Annotated[Demo, Tag("demo")]
     | Annotated[Binormal, Tag("records")]
     | Annotated[Printed, Tag("acceptance")]
     | Annotated[Boundary, Tag("boundary")],
-    Discriminator(
-        kind_of,
-        custom_error_type="population",
-        custom_error_message="a population has table, demo, records, acceptance or boundary",
-    ),
+    Discriminator(kind_of, custom_error_type="population", custom_error_message=NO_KIND),
 ]
 
 
@@ -247,8 +244,7 @@ class Study(Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        unknown = [name for name in self.methods if name not in METHODS]
-        if unknown:
+        if unknown := [name for name in self.methods if name not in METHODS]:
             if unknown[0] in NATIVE:
                 raise ValueError(f"{unknown[0]} has a guarantee of its own kind: name it under native")
             raise ValueError(f"there is no method {unknown[0]!r}; methods: {', '.join(METHODS)}")
@@ -263,8 +259,7 @@ class Study(Frozen):
             raise ValueError(f"{min(both)} is in [sweep] and elsewhere too")
         if len(set(self.settings)) != len(self.settings):
             raise ValueError("two settings are the same")
-        missing = [each.population for each in self.settings if each.population not in self.by_name]
-        if missing:
+        if missing := [each.population for each in self.settings if each.population not in self.by_name]:
             raise ValueError(f"there is no population {missing[0]!r}")
         return self
 
@@ -314,14 +309,13 @@ class Study(Frozen):
     @classmethod
     def from_toml(cls, text: str, *, where: str = "study") -> Study:
         try:
-            study = cls.model_validate(parse_toml(text))
+            return cls.model_validate(parse_toml(text))
         except tomllib.TOMLDecodeError as error:
             raise FedsrcError(f"not a TOML file: {error}", where=where) from error
         except ValidationError as error:
             raise FedsrcError(describe(error), where=where, hint="docs/audit.md lists what a study holds") from error
         except (RecursionError, ValueError) as error:
             raise FedsrcError(f"cannot be read: {error}", where=where) from error
-        return study
 
     @classmethod
     def read(cls, path: Path) -> Study:

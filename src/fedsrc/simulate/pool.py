@@ -1,6 +1,6 @@
 """One site's supply of units in many trials at once: independent events of its law, or each unit once.
 
-Planning and the audit share it. They draw from their generators in different ways, which published results hold fast.
+Planning and the audit share it. They draw from their generators in different ways, on which published results depend.
 """
 
 from __future__ import annotations

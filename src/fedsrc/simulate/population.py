@@ -41,26 +41,33 @@ def uniform(registration: Registration, sites: Sequence[Units]) -> list[Support]
 
 def from_cells(registration: Registration, supported: Floats, unsupported: Floats) -> Support:
     """Make a law from probabilities per bin 0..m of supported and unsupported answers."""
-    bins = supported.size
-    grid = registration.privacy.mass_grid
+    bins, whole = supported.size, registration.privacy.mass_grid * np.eye(supported.size, dtype=np.int64)
     masses = np.zeros((2 * bins, 2, bins), dtype=np.int64)
-    paired = registration.encoding.kind == "paired"
-    masses[np.arange(bins), 0, np.arange(bins)] = grid
-    masses[bins + np.arange(bins), 1, np.arange(bins)] = grid
-    if paired:
-        masses[bins + np.arange(bins), 0, np.arange(bins)] = grid
+    masses[:bins, 0] = masses[bins:, 1] = whole
+    if registration.encoding.kind == "paired":
+        masses[bins:, 0] = whole
     law = np.concatenate([supported, unsupported])
     return Support(masses, law / law.sum())
+
+
+def deployment_weights(registration: Registration) -> Floats:
+    """Return the declared weights of the sites, or equal ones."""
+    count = len(registration.sites)
+    return np.asarray(registration.weights or (1.0 / count,) * count)
+
+
+def suffix_masses(registration: Registration, masses: Floats | Ints) -> tuple[Floats, Floats]:
+    """Return accepted and unsupported mass (..., m) at every threshold of masses (..., 2, m+1) in grid units."""
+    per_bin = masses / registration.privacy.mass_grid
+    first, unsupported = np.moveaxis(np.cumsum(per_bin[..., :0:-1], axis=-1)[..., ::-1], -2, 0)
+    return first if registration.encoding.kind == "paired" else first + unsupported, unsupported
 
 
 def truth(registration: Registration, sites: Sequence[Support], weights: Sequence[float]) -> Truth:
     """Enumerate acceptance a_j and risk R_j of a mixture; risk is 0 where nothing is accepted."""
     parts = [w * np.tensordot(site.law, site.masses, 1) for w, site in zip(weights, sites, strict=True)]
-    first, second = np.sum(parts, axis=0) / registration.privacy.mass_grid
-    suffix = np.cumsum([first[:0:-1], second[:0:-1]], axis=1)[:, ::-1]
-    accepted = suffix[0] if registration.encoding.kind == "paired" else suffix.sum(axis=0)
-    risk = np.divide(suffix[1], accepted, out=np.zeros_like(accepted), where=accepted > 0)
-    return Truth(accepted, risk)
+    accepted, unsupported = suffix_masses(registration, np.sum(parts, axis=0))
+    return Truth(accepted, np.divide(unsupported, accepted, out=np.zeros_like(accepted), where=accepted > 0))
 
 
 def information_limit(registration: Registration, sites: Sequence[Support], weights: Sequence[float]) -> float:
@@ -70,12 +77,11 @@ def information_limit(registration: Registration, sites: Sequence[Support], weig
     For draws of the mixture: a method that uses which site each unit is from may need fewer.
     See docs/theory.md, (viii) Known sites.
     """
-    claim, grid = registration.claim, registration.privacy.mass_grid
+    claim = registration.claim
     exact = truth(registration, sites, weights)
     law = np.concatenate([w * site.law for w, site in zip(weights, sites, strict=True)])
-    suffix = np.cumsum(np.concatenate([site.masses for site in sites])[:, :, :0:-1], axis=-1)[:, :, ::-1] / grid
-    accepted = suffix[:, 0] if registration.encoding.kind == "paired" else suffix.sum(axis=1)
-    contrast = suffix[:, 1] - claim.target_risk * accepted
+    accepted, unsupported = suffix_masses(registration, np.concatenate([site.masses for site in sites]))
+    contrast = unsupported - claim.target_risk * accepted
     able = (exact.risk < claim.target_risk) & (exact.acceptance > claim.min_acceptance)
     growth = max((k_inf(contrast[:, j], claim.target_risk, law) for j in np.flatnonzero(able)), default=0.0)
     return math.log(1 / claim.failure_probability) / growth if growth > 0 else math.inf

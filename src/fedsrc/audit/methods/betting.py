@@ -17,6 +17,7 @@ from fedsrc.server.bounds import nested
 
 CACHED = 600  # looks times thresholds whose bets fit the processor's cache
 TILTS = np.geomspace(0.05, 8.0, 48)
+Bets = Callable[[float], Floats]  # of a target
 
 
 def tilted(lam: ArrayLike, r: float) -> Floats:
@@ -28,16 +29,6 @@ def tilted(lam: ArrayLike, r: float) -> Floats:
     lam = np.asarray(lam, dtype=np.float64)
     low, high = np.exp(-lam * (1.0 - r)), np.exp(lam * r)
     return np.asarray((high - low) / (r * low + (1.0 - r) * high), dtype=np.float64)
-
-
-def default_bets(r: float) -> Floats:
-    """Return the default bets of the product."""
-    return np.asarray(betting.ladder([r]).theta[0], dtype=np.float64)
-
-
-def tilted_bets(r: float) -> Floats:
-    """Return the bets of 48 tilts from 0.05 to 8, geometric."""
-    return tilted(TILTS, r)
 
 
 def contrast_upper(evidence: Evidence, aim: Aim, theta: Floats) -> Floats:
@@ -67,7 +58,7 @@ def by_parts(bound: Callable[[Evidence], Floats], evidence: Evidence) -> Floats:
     return np.concatenate([bound(evidence.at(slice(i, i + size))) for i in range(0, trials, size)])
 
 
-def rule(bets: Callable[[float], Floats]) -> Rule:
+def rule(bets: Bets) -> Rule:
     """Return the certificate with those bets. With declared weights, what an earlier look showed stays shown."""
 
     def judge(evidence: Evidence, aim: Aim) -> Verdict:
@@ -81,10 +72,14 @@ def rule(bets: Callable[[float], Floats]) -> Rule:
     return judge
 
 
+BETS: dict[str, Bets] = {
+    "betting": lambda r: np.asarray(betting.ladder([r]).theta[0], dtype=np.float64),  # the product's
+    "betting-tilted": lambda r: tilted(TILTS, r),
+}
 METHODS = tuple(
     Method(
         name, rule(bets), "own", ("predictable recruitment", "declared shift"),
         private=True, anytime=True, stops="at any look", source="docs/theory.md, (iv)",
     )
-    for name, bets in {"betting": default_bets, "betting-tilted": tilted_bets}.items()
+    for name, bets in BETS.items()
 )  # fmt: skip

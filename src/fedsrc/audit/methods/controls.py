@@ -83,10 +83,8 @@ def stopped(method: Method) -> Method:
 
 
 CHANGES: dict[str, Change] = {
-    "noise-ignored": ignore_noise,
-    "noise-halved": halve_noise,
-    "shift-ignored": ignore_shift,
-}
+    "noise-ignored": ignore_noise, "noise-halved": halve_noise, "shift-ignored": ignore_shift
+}  # fmt: skip
 PROVED = (*(each for each in shipped.METHODS if each.name.startswith("fed-src")), betting.METHODS[0])
 EXACT = (ltt.METHODS[-2], *anytime_crc.METHODS, yu_liu.METHODS[0], *csa.METHODS)
 FIXED = (*fixed_time.METHODS, ltt.METHODS[-2], yu_liu.METHODS[0])

@@ -16,10 +16,10 @@ import numpy as np
 from scipy.special import betainc
 
 from fedsrc.audit.methods.federated import sites_of
-from fedsrc.audit.methods.native import Ints, Native, NativeReport, lowest, size_at
+from fedsrc.audit.methods.native import Native, NativeReport, lowest, size_at
 from fedsrc.audit.methods.setting import Aim, Evidence
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.arrays import Floats
+from fedsrc.maths.arrays import Floats, Ints
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(96)
 

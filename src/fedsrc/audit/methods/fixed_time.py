@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedsrc.audit.methods.setting import Aim, Evidence, Method, Verdict, column, from_contrast
+from fedsrc.audit.methods.setting import Aim, Evidence, Method, Verdict, column, from_widths
 from fedsrc.maths.arrays import Floats
 
 
@@ -24,11 +24,9 @@ def width(N: Floats, V: Floats, *, m: int, alpha: float) -> Floats:
 
 def judge(evidence: Evidence, aim: Aim) -> Verdict:
     """Contrast and acceptance bounds as at a last look."""
-    r, N, eta = aim.target_risk, column(evidence.records), column(evidence.eta)
-    m, alpha = evidence.thresholds, aim.failure_probability
-    d = (evidence.contrast(r) + width(N, evidence.V_D(r), m=m, alpha=alpha)) / N + eta
-    a = (evidence.accepted - width(N, evidence.V_A, m=m, alpha=alpha)) / N - eta
-    return from_contrast(np.minimum(1.0 - r, d), np.maximum(0.0, a), aim)
+    N, m, alpha = column(evidence.records), evidence.thresholds, aim.failure_probability
+    V_D, V_A = evidence.V_D(aim.target_risk), evidence.V_A
+    return from_widths(evidence, aim, *(width(N, V, m=m, alpha=alpha) for V in (V_D, V_A)))
 
 
 METHODS = (

@@ -19,8 +19,8 @@ import numpy as np
 from scipy.special import betainc, rel_entr
 
 from fedsrc.audit.methods import acceptance
-from fedsrc.audit.methods.setting import Aim, Assumption, Bools, Evidence, Method, Rule, Verdict, verdict
-from fedsrc.maths.arrays import Floats
+from fedsrc.audit.methods.setting import Aim, Assumption, Evidence, Method, Rule, Verdict, verdict
+from fedsrc.maths.arrays import Bools, Floats
 
 PValue = Callable[[Floats, Floats, float], Floats]
 Family = Callable[[Floats, float], Bools]
@@ -60,11 +60,8 @@ def fixed_sequence(p: Floats, alpha: float) -> Bools:
 
 
 P_VALUES: dict[str, PValue] = {
-    "hoeffding": hoeffding,
-    "bentkus": bentkus,
-    "hb": hoeffding_bentkus,
-    "exact": exact,
-}
+    "hoeffding": hoeffding, "bentkus": bentkus, "hb": hoeffding_bentkus, "exact": exact
+}  # fmt: skip
 FAMILIES: dict[str, Family] = {"bonferroni": bonferroni, "fixed-sequence": fixed_sequence}
 
 

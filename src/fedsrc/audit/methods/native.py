@@ -11,13 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsrc.audit.methods.setting import Aim, Assumption, Evidence, Provenance
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.arrays import Floats
-
-Ints = NDArray[np.int64]
+from fedsrc.maths.arrays import Floats, Ints
 
 
 @dataclass(frozen=True)

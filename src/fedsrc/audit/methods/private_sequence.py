@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedsrc.audit.methods.setting import Aim, Evidence, Method, Verdict, column, from_contrast
+from fedsrc.audit.methods.setting import Aim, Evidence, Method, Verdict, column, from_widths
 from fedsrc.maths.arrays import Floats
 
 TUNED_FOR = 5_000 / 4.0  # intrinsic time at which the boundary is near its tightest: 5,000 records without noise
@@ -34,11 +34,10 @@ def boundary(v: Floats, rho: float, alpha: float) -> Floats:
 
 def judge(evidence: Evidence, aim: Aim) -> Verdict:
     """Contrast and acceptance, each with its budget shared by the thresholds."""
-    r, N, eta = aim.target_risk, column(evidence.records), column(evidence.eta)
+    N, V_D = column(evidence.records), evidence.V_D(aim.target_risk)
     alpha_d, alpha_a = (b / evidence.thresholds for b in (aim.risk_budget, aim.acceptance_budget))
-    d = (evidence.contrast(r) + boundary(N / 4.0 + evidence.V_D(r), precision(alpha_d), alpha_d)) / N + eta
-    a = (evidence.accepted - boundary(N / 4.0 + evidence.V_A, precision(alpha_a), alpha_a)) / N - eta
-    return from_contrast(np.minimum(1.0 - r, d), np.maximum(0.0, a), aim)
+    contrast = boundary(N / 4.0 + V_D, precision(alpha_d), alpha_d)
+    return from_widths(evidence, aim, contrast, boundary(N / 4.0 + evidence.V_A, precision(alpha_a), alpha_a))
 
 
 METHODS = (

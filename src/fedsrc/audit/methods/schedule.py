@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedsrc.audit.methods.setting import Aim, Evidence, Method, Verdict, column, from_contrast
+from fedsrc.audit.methods.setting import Aim, Evidence, Method, Verdict, from_widths
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.boundaries import ceil_log2, x_q
 
@@ -26,8 +26,7 @@ def epoch_ends(looks: int) -> tuple[Floats, Floats]:
 def width(evidence: Evidence, V: Floats, alpha_s: float, alpha_n: float) -> Floats:
     """sqrt(N_end/2 x_q) + sqrt(2 V_end x_q), with the records and the noise variance that end the epoch."""
     q, end = epoch_ends(evidence.records.shape[-1])
-    last = end.astype(np.int64)
-    m = evidence.thresholds
+    last, m = end.astype(np.int64), evidence.thresholds
     sampling = np.sqrt(evidence.records[..., last] / 2.0 * x_q(q, c=2, m=m, alpha=alpha_s))
     noise = np.sqrt(2.0 * V[..., last, :] * x_q(q, c=2, m=m, alpha=alpha_n)[:, None])
     return np.asarray(sampling[..., None] + noise, dtype=np.float64)
@@ -35,11 +34,8 @@ def width(evidence: Evidence, V: Floats, alpha_s: float, alpha_n: float) -> Floa
 
 def judge(evidence: Evidence, aim: Aim) -> Verdict:
     """Contrast and acceptance bounds that hold at all looks of a schedule known beforehand."""
-    r, N, eta = aim.target_risk, column(evidence.records), column(evidence.eta)
-    half = aim.failure_probability / 2.0
-    d = (evidence.contrast(r) + width(evidence, evidence.V_D(r), half, half)) / N + eta
-    a = (evidence.accepted - width(evidence, evidence.V_A, half, half)) / N - eta
-    return from_contrast(np.minimum(1.0 - r, d), np.maximum(0.0, a), aim)
+    half, V_D, V_A = aim.failure_probability / 2.0, evidence.V_D(aim.target_risk), evidence.V_A
+    return from_widths(evidence, aim, *(width(evidence, V, half, half) for V in (V_D, V_A)))
 
 
 METHODS = (

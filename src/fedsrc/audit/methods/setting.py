@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.arrays import Floats
+from fedsrc.maths.arrays import Bools, Floats
 from fedsrc.maths.betting import Covariance
 
-Bools = NDArray[np.bool_]
 TOLERANCE = 1e-9  # of comparisons with enumerated facts
 
 Provenance = Literal["paper", "code", "second-hand", "textbook", "reconstruction", "own"]
@@ -218,6 +217,14 @@ def from_contrast(d: Floats, a: Floats, aim: Aim) -> Verdict:
     ratio = np.where(a > 0, d / np.where(a > 0, a, 1.0), 1.0)
     risk = np.clip(aim.target_risk + np.where(d > 0, ratio, d), 0.0, 1.0)
     return verdict(certified, risk=risk, contrast=d, acceptance=a)
+
+
+def from_widths(evidence: Evidence, aim: Aim, contrast: Floats, acceptance: Floats) -> Verdict:
+    """Bound contrast and acceptance by their means plus and minus these widths of their sums, and by eta."""
+    r, N, eta = aim.target_risk, column(evidence.records), column(evidence.eta)
+    d = (evidence.contrast(r) + contrast) / N + eta
+    a = (evidence.accepted - acceptance) / N - eta
+    return from_contrast(np.minimum(1.0 - r, d), np.maximum(0.0, a), aim)
 
 
 def column(x: Floats) -> Any:

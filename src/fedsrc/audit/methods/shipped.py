@@ -38,7 +38,7 @@ def halves(kind: Kind, aim: Aim) -> Stitched:
 
 
 def rule(certificate: Callable[[Aim], Betting | Stitched]) -> Rule:
-    """The server's decision at every look: one after the other where it carries what was shown, else all at once."""
+    """Decide as the server does at every look: look by look where it carries what was shown, else all at once."""
 
     def judge(evidence: Evidence, aim: Aim) -> Verdict:
         method, m = certificate(aim), evidence.thresholds
@@ -46,17 +46,13 @@ def rule(certificate: Callable[[Aim], Betting | Stitched]) -> Rule:
         weights, carries = (1.0 / m,) * m, evidence.declared and betting
         plan = Plan(method, aim.target_risk, aim.min_acceptance, weights, evidence.unit, carries)
         seen = evidence if betting else replace(evidence, worst=None)  # the paper's bounds read U and A alone
+        each = [slice(t, t + 1) for t in range(evidence.records.shape[-1])]
         looks: list[Look] = []
-        for part in parts(evidence) if carries else [slice(None)]:
+        for part in each if carries else [slice(None)]:
             looks.append(decide(plan, sample(seen, part), looks[-1] if looks else None))
         return together(looks, contrast=method.method in ("contrast", "variance-adaptive"))
 
     return judge
-
-
-def parts(evidence: Evidence) -> list[slice]:
-    """Return each look by itself."""
-    return [slice(t, t + 1) for t in range(evidence.records.shape[-1])]
 
 
 def sample(evidence: Evidence, looks: slice) -> Sample:
@@ -76,11 +72,7 @@ def together(looks: list[Look], *, contrast: bool) -> Verdict:
 
 
 ASSUMED: tuple[Assumption, ...] = ("predictable recruitment", "declared shift")
-PAPER: dict[str, Kind] = {
-    "fed-src-c": "contrast",
-    "fed-src-va": "variance-adaptive",
-    "ratio": "ratio",
-}
+PAPER: dict[str, Kind] = {"fed-src-c": "contrast", "fed-src-va": "variance-adaptive", "ratio": "ratio"}
 METHODS = (
     *(
         Method(

@@ -101,12 +101,12 @@ class FlowerPost:
 def _pulled(grid: Any, number: str) -> Reply | None:
     try:
         messages = list(grid.pull_messages([number]))
-        return _reply(number, messages[0]) if messages else None
+        return reply_of(number, messages[0]) if messages else None
     except Exception as error:  # whatever Flower raises at a node's bytes
         return Reply(number, problem=f"a reply that cannot be read: {type(error).__name__}")
 
 
-def _reply(number: str, message: Any) -> Reply:
+def reply_of(number: str, message: Any) -> Reply:
     """Return a node's message as a reply; it may hold anything."""
     if not message.has_content():
         return Reply(number, problem=f"Flower: {message.error.reason} (code {message.error.code})")
