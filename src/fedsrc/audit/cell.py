@@ -24,7 +24,8 @@ from fedsrc.maths.rank import chance_above
 from fedsrc.planning.register import GRADED_GRID, Choices, grid_thresholds, quantile_thresholds, register_grid
 from fedsrc.protocol.registration import Registration, Thresholds
 from fedsrc.records.order import Positions
-from fedsrc.records.table import Columns, read_records, scan
+from fedsrc.records.scan import scan
+from fedsrc.records.table import Columns, read_records
 from fedsrc.records.units import Records, Units, check_unit, most_answers, unit_codes, units_of
 from fedsrc.simulate.population import Support, from_cells, truth, uniform
 

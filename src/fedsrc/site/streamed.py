@@ -14,9 +14,10 @@ from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import cut_words, in_development
 from fedsrc.records.masses import histogram
 from fedsrc.records.order import Positions
-from fedsrc.records.stream import Contents, Table, Window, examine
+from fedsrc.records.stream import Contents, Table, examine
 from fedsrc.records.table import NEEDED, Part
 from fedsrc.records.units import Records, Units
+from fedsrc.records.window import Window
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.recognition import Intake
 from fedsrc.site.site import Site, open_sites
