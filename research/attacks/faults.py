@@ -7,6 +7,7 @@ one durable operation. Then the run is started again. Nothing may be lost, and n
 from __future__ import annotations
 
 import errno
+import io
 import json
 import multiprocessing
 import os
@@ -36,7 +37,7 @@ from fedsrc.protocol.damage import check_same
 from fedsrc.protocol.messages import parse_release, read_request
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
-from fedsrc.protocol.transcript import Arrived, Chain, _entries, parse, read_transcript
+from fedsrc.protocol.transcript import ENTRIES, Arrived, Chain, Entry, checked, read_transcript
 from fedsrc.records.units import Records
 from fedsrc.server.issue import issue
 from fedsrc.server.state import Replay
@@ -54,6 +55,13 @@ FAULTS = ("killed before it", "killed in the middle of it", "killed after it", "
 DURABLE = ("write", "sync", "move", "link", "commit")
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["research.attacks.faults"])
+
+
+def parse(data: bytes, where: str) -> tuple[list[Entry], Chain, int]:
+    """Parse a transcript's bytes; returns its entries, its chain and the number of whole bytes."""
+    found = list(checked(io.BytesIO(data), where))
+    chain = found[-1][1] if found else Chain()
+    return [entry for entry, _ in found], chain, chain.size
 
 
 @lru_cache(maxsize=8)
@@ -251,7 +259,7 @@ class Forger:
         try:
             chain, data, replay = Chain(), b"", Replay(reg)
             for fields in lines:
-                entry = _entries.validate_python(deepcopy(fields))
+                entry = ENTRIES.validate_python(deepcopy(fields))
                 line, chain = chain.line(entry)
                 data += line
                 replay.step(entry)

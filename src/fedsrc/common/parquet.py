@@ -25,7 +25,7 @@ DEEPEST = 32
 Fields = dict[int, Any]
 
 
-class Unpacked(NamedTuple):
+class _Unpacked(NamedTuple):
     """What a file says that it holds."""
 
     rows: int
@@ -58,13 +58,13 @@ def _too_much(path: Path, what: str, packed: int) -> FedsrcError:
     )
 
 
-def unpacked(footer: bytes) -> Unpacked:
+def unpacked(footer: bytes) -> _Unpacked:
     """What a footer says, whichever of its fields says more; a ValueError if it is damaged."""
     try:
         fields = _Thrift(footer).struct()
         groups = fields.get(ROW_GROUPS, [])
         rows, size = (sum(max(0, group[field]) for group in groups) for field in (GROUP_ROWS, GROUP_BYTES))
-        return Unpacked(max(rows, fields[FILE_ROWS]), size)
+        return _Unpacked(max(rows, fields[FILE_ROWS]), size)
     except (KeyError, IndexError, TypeError, RecursionError) as error:
         raise ValueError("its footer is damaged") from error
 

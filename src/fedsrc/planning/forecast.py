@@ -64,7 +64,7 @@ class Forecast:
         )
 
 
-def with_aim(registration: Registration, target_risk: float, epsilon: float, rounds: int) -> Registration:
+def _with_aim(registration: Registration, target_risk: float, epsilon: float, rounds: int) -> Registration:
     """The same registration with another target, epsilon and number of rounds; its thresholds are what they are."""
     fields = registration.model_dump()
     fields["claim"]["target_risk"] = target_risk
@@ -92,7 +92,7 @@ def forecast(
     `sampled`: the laws are samples, as those of development records are, so no threshold is ruled out lightly.
     """
     schedule = registration.schedule.rounds
-    aimed = with_aim(registration, target_risk, epsilon, schedule * HORIZON)
+    aimed = _with_aim(registration, target_risk, epsilon, schedule * HORIZON)
     weights = registration.weights or [1.0 / len(sites)] * len(sites)
     limit = information_limit(aimed, sites, weights)
     horizon = _horizon(registration)

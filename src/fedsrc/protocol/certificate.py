@@ -37,7 +37,7 @@ from fedsrc.protocol.registration import Claim
 from fedsrc.protocol.succession import ANYONE, Keys
 
 MAX_BYTES = 50_000_000
-AS_REGISTERED = ("threshold", "target_risk", "failure_probability", "claim", "weight", "drift", "epsilon", "delta")
+_AS_REGISTERED = ("threshold", "target_risk", "failure_probability", "claim", "weight", "drift", "epsilon", "delta")
 T = TypeVar("T")
 
 
@@ -52,8 +52,8 @@ def _to_iso(value: datetime | None) -> str:
 Many = Annotated[tuple[T, ...], Field(strict=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
-TimeOrNone = Annotated[str, AfterValidator(lambda time: time and real_time(time))]
-Expiry = Annotated[AwareDatetime | None, BeforeValidator(_from_iso), PlainSerializer(_to_iso)]
+_TimeOrNone = Annotated[str, AfterValidator(lambda time: time and real_time(time))]
+_Expiry = Annotated[AwareDatetime | None, BeforeValidator(_from_iso), PlainSerializer(_to_iso)]
 
 
 class SiteShare(Frozen):
@@ -166,12 +166,12 @@ class Signed(Frozen):
     mixture: Literal["as calibrated", "declared"]
     privacy: PrivacyLoss
     assumptions: Many[Assumption]
-    calibrated: TimeOrNone  # the latest release; "" before the first
+    calibrated: _TimeOrNone  # the latest release; "" before the first
     registration: Hex
     transcript: Hex
     transcript_lines: Count
     does_not_say: Many[str]
-    expires: Expiry
+    expires: _Expiry
     key: Hex | None = None
     signature: Signature | None = None
 
@@ -351,7 +351,7 @@ def _without_none(said: dict[str, Any], *names: str) -> dict[str, Any]:
 
 def _same_at(name: str, a: Any, b: Any) -> bool:
     """Equal in the field of that name: what is registered, and what a gate compares with, to the last bit."""
-    return canonical_bytes(a) == canonical_bytes(b) if name in AS_REGISTERED else _same(a, b)
+    return canonical_bytes(a) == canonical_bytes(b) if name in _AS_REGISTERED else _same(a, b)
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -251,7 +251,7 @@ class Registration(Frozen):
     def from_toml(cls, text: str, *, where: str = "registration") -> Registration:
         try:
             return _parsed(text)
-        except FirstFormatError as error:
+        except _FirstFormatError as error:
             raise FedsrcError(f"is a registration of {FIRST_FORMAT}", where=where, hint=FIRST_HINT) from error
         except tomllib.TOMLDecodeError as error:
             raise FedsrcError(f"not a TOML file: {error}", where=where) from error
@@ -266,7 +266,7 @@ class Registration(Frozen):
         return cls.from_toml(read_text(path, MAX_BYTES), where=str(path))
 
 
-class FirstFormatError(Exception):
+class _FirstFormatError(Exception):
     """A registration of format 1."""
 
 
@@ -275,5 +275,5 @@ def _parsed(text: str) -> Registration:
     """The registration that a text says. A site reads the same one before every answer, with all sites in it."""
     fields = parse_toml(text)
     if fields.get("format") == 1:
-        raise FirstFormatError
+        raise _FirstFormatError
     return Registration.model_validate(fields)

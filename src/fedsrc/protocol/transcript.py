@@ -7,7 +7,6 @@ on. Everything after the transcript (tally, bounds, certificate) is a pure funct
 from __future__ import annotations
 
 import fcntl
-import io
 import json
 import time
 import warnings
@@ -93,7 +92,7 @@ class Ended(Frozen):
 
 
 Entry = Opened | Announced | Asked | Arrived | Absent | Closed | Ended
-_entries: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])
+ENTRIES: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ class Chain:
             number, previous = fields.pop("n"), fields.pop("prev")
             if fields.get("kind") == "opened" and fields.get("format") == 1:
                 raise FedsrcError(f"is a transcript of {FIRST_FORMAT}", where=where, hint=FIRST_HINT)
-            entry = _entries.validate_python(fields)
+            entry = ENTRIES.validate_python(fields)
         except ValidationError as error:
             raise _damaged(where, self.lines + 1, f"is not an entry ({describe(error)})") from error
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -193,18 +192,16 @@ class Transcript:
 
 def read_transcript(path: Path) -> tuple[list[Entry], Chain]:
     """Read and check a transcript without changing it."""
-    return _gather(read_entries(path))
+    entries, chain = list[Entry](), Chain()
+    for entry, after in read_entries(path):
+        entries.append(entry)
+        chain = after
+    return entries, chain
 
 
 def read_entries(path: Path) -> Iterator[tuple[Entry, Chain]]:
     """The same one entry at a time, each with the chain after it, so that a long transcript needs no memory."""
     return checked(durable.read_lines(path, MAX_BYTES), str(path))
-
-
-def parse(data: bytes, where: str) -> tuple[list[Entry], Chain, int]:
-    """Entries, chain and the number of whole bytes."""
-    entries, chain = _gather(checked(io.BytesIO(data), where))
-    return entries, chain, chain.size
 
 
 def checked(lines: Iterable[bytes], where: str) -> Iterator[tuple[Entry, Chain]]:
@@ -217,15 +214,6 @@ def checked(lines: Iterable[bytes], where: str) -> Iterator[tuple[Entry, Chain]]
             return
         entry, chain = chain.read(line[:-1], where)
         yield entry, chain
-
-
-def _gather(found: Iterable[tuple[Entry, Chain]]) -> tuple[list[Entry], Chain]:
-    entries: list[Entry] = []
-    chain = Chain()
-    for entry, after in found:
-        entries.append(entry)
-        chain = after
-    return entries, chain
 
 
 def _damaged(where: str, line: int, what: str) -> DamagedError:

@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 Digests = NDArray[np.uint8]  # a row of 16 bytes for each row of a table
-CellKeys = NDArray[np.uint64]
+_CellKeys = NDArray[np.uint64]
 WIDTH = 16  # bytes of a digest
 NUMBERS_BELOW = 1e15  # a longer whole number is a name: as a float it could lose its last digits
 LANES = (0x243F6A8885A308D3, 0x13198A2E03707344)  # where the two halves of a digest start: digits of pi
@@ -53,7 +53,7 @@ def tidy(column: pl.Series) -> pl.Series:
     return column.cast(pl.String).str.strip_chars().str.normalize("NFC")
 
 
-def _folded(cells: CellKeys, start: np.uint64) -> CellKeys:
+def _folded(cells: _CellKeys, start: np.uint64) -> _CellKeys:
     """Each row's cells, one after the other, mixed into 64 bits."""
     found = np.full(len(cells), start)
     for cell in cells.T:
@@ -61,14 +61,14 @@ def _folded(cells: CellKeys, start: np.uint64) -> CellKeys:
     return found
 
 
-def _mixed(values: CellKeys) -> CellKeys:
+def _mixed(values: _CellKeys) -> _CellKeys:
     """SplitMix64's own mixing: every bit of a value moves every bit of the result."""
     for shift, factor in MIX:
         values = (values ^ (values >> np.uint64(shift))) * np.uint64(factor)
     return values ^ (values >> np.uint64(31))
 
 
-def _cells(column: pl.Series) -> CellKeys:
+def _cells(column: pl.Series) -> _CellKeys:
     """A key of 64 bits for every cell: the number's own bits, or a digest of its text. Empty and NaN are one."""
     column = column.alias("cell")  # the reader takes some names for patterns
     if column.dtype.is_float() or column.dtype == pl.Boolean:
@@ -90,7 +90,7 @@ def _as_text(column: pl.Series) -> pl.Series:
         return pl.Series("cell", [repr(each) for each in column.to_list()], dtype=pl.String)
 
 
-def _number_keys(numbers: pl.Series) -> CellKeys:
+def _number_keys(numbers: pl.Series) -> _CellKeys:
     """The bits of each number; there is one zero, and NaN is empty."""
     values = numbers.fill_null(float("nan")).to_numpy() + 0.0
     keys = values.view(np.uint64).copy()
@@ -98,7 +98,7 @@ def _number_keys(numbers: pl.Series) -> CellKeys:
     return keys
 
 
-def _text_keys(texts: pl.Series) -> CellKeys:
+def _text_keys(texts: pl.Series) -> _CellKeys:
     distinct = texts.unique()
     keys = pl.Series([_text_key(each) for each in distinct.to_list()], dtype=pl.UInt64)
     return texts.replace_strict(distinct, keys, return_dtype=pl.UInt64).to_numpy()

@@ -41,14 +41,14 @@ def develop(
             note_development(records, ledger, fresh=fresh)
         stored = ledger.develop(
             records.digest, names_of(records).cut_by, _cost(draft, public),
-            lambda: b"" if exact else make_development(draft, records, development).to_bytes(),
+            lambda: b"" if exact else _make_development(draft, records, development).to_bytes(),
         )  # fmt: skip
     if not stored and exact:
         return None
     return _again(stored, draft, ledger, public=public)
 
 
-def make_development(draft: Registration, records: Records, development: Development) -> Noised:
+def _make_development(draft: Registration, records: Records, development: Development) -> Noised:
     """Count the development units over the public grid, and add noise."""
     grid, settings = over_grid(draft), draft.privacy
     rule = grid.mechanism
