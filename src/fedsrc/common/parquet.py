@@ -33,7 +33,7 @@ class _Unpacked(NamedTuple):
 
 
 def check_unpacked(path: Path) -> None:
-    """Refuse a Parquet file that becomes far larger than it is. One that is not Parquet is for its reader to refuse."""
+    """Refuse a Parquet file that unpacks to far more than its size. What is not Parquet is left to its reader."""
     with open_regular(path) as file:
         packed = os.fstat(file.fileno()).st_size
         file.seek(max(0, packed - TAIL))
@@ -59,7 +59,7 @@ def _too_much(path: Path, what: str, packed: int) -> FedsrcError:
 
 
 def unpacked(footer: bytes) -> _Unpacked:
-    """What a footer says, whichever of its fields says more; a ValueError if it is damaged."""
+    """Read rows and bytes off a footer, whichever of its fields says more; raise ValueError if it is damaged."""
     try:
         fields = _Thrift(footer).struct()
         groups = fields.get(ROW_GROUPS, [])

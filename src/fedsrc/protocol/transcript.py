@@ -48,7 +48,7 @@ class Announced(Frozen):
 
     @classmethod
     def by(cls, hello: Hello, capacity: int | None) -> Announced:
-        """A site's own word, as the transcript keeps it; unsigned, or where it says what is registered, its number."""
+        """Keep a site's own word where it is signed and says more than the registered capacity; else its number."""
         plain = hello.signature is None or hello.units == capacity
         return cls(site=hello.site, units=hello.units, hello=None if plain else hello)
 
@@ -104,7 +104,7 @@ class Chain:
     size: int = 0
 
     def line(self, entry: Entry) -> tuple[bytes, Chain]:
-        """The next line for an entry, and the chain after it."""
+        """Return the next line for an entry, and the chain after it."""
         data = canonical_bytes({"n": self.lines + 1, "prev": self.head, **entry.model_dump()})
         return data + b"\n", Chain(self.lines + 1, digest_bytes(data), self.size + len(data) + 1)
 
@@ -170,7 +170,7 @@ class Transcript:
         self._file.close()
 
     def _hold(self) -> None:
-        """Be the only one who writes it. Somebody who only looks whether it is held holds it for a moment, too."""
+        """Lock the file, or refuse. Retry: a process that only tests the lock holds it for a moment, too."""
         for attempt in range(TRIES):
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -200,12 +200,12 @@ def read_transcript(path: Path) -> tuple[list[Entry], Chain]:
 
 
 def read_entries(path: Path) -> Iterator[tuple[Entry, Chain]]:
-    """The same one entry at a time, each with the chain after it, so that a long transcript needs no memory."""
+    """Yield the entries one at a time, each with the chain after it, in constant memory."""
     return checked(durable.read_lines(path, MAX_BYTES), str(path))
 
 
 def checked(lines: Iterable[bytes], where: str) -> Iterator[tuple[Entry, Chain]]:
-    """Entries, each with the chain after it. A torn last line is left out with a warning."""
+    """Check lines; yield entries, each with the chain after it. A torn last line is left out with a warning."""
     chain = Chain()
     for line in lines:
         if not line.endswith(b"\n"):

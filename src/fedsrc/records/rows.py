@@ -41,7 +41,7 @@ class Rows:
 
 
 def row_digests(frame: pl.DataFrame) -> Digests:
-    """A digest of 16 bytes for each row, of all its cells."""
+    """Return a digest of 16 bytes for each row, of all its cells."""
     cells = np.column_stack([_cells(column) for column in frame.iter_columns()])
     cells.sort(axis=1)
     halves = [_folded(cells, np.uint64(start)) for start in LANES]
@@ -49,12 +49,12 @@ def row_digests(frame: pl.DataFrame) -> Digests:
 
 
 def tidy(column: pl.Series) -> pl.Series:
-    """A column as text, without white space around it and in Unicode's composed form (NFC)."""
+    """Return a column as stripped text in Unicode's composed form (NFC)."""
     return column.cast(pl.String).str.strip_chars().str.normalize("NFC")
 
 
 def _folded(cells: _CellKeys, start: np.uint64) -> _CellKeys:
-    """Each row's cells, one after the other, mixed into 64 bits."""
+    """Mix each row's cells, one after the other, into 64 bits."""
     found = np.full(len(cells), start)
     for cell in cells.T:
         found = _mixed((found ^ cell) + np.uint64(STEP))
@@ -69,7 +69,7 @@ def _mixed(values: _CellKeys) -> _CellKeys:
 
 
 def _cells(column: pl.Series) -> _CellKeys:
-    """A key of 64 bits for every cell: the number's own bits, or a digest of its text. Empty and NaN are one."""
+    """Return 64 bits for every cell: the number's own, or a digest of its text. Empty and NaN are the same."""
     column = column.alias("cell")  # the reader takes some names for patterns
     if column.dtype.is_float() or column.dtype == pl.Boolean:
         return _number_keys(column.cast(pl.Float64))
@@ -83,7 +83,7 @@ def _cells(column: pl.Series) -> _CellKeys:
 
 
 def _as_text(column: pl.Series) -> pl.Series:
-    """Any column as tidy text; what has no text of its own (a list, bytes) is written as Python writes it."""
+    """Return any column as tidy text; what has none of its own (a list, bytes) as Python writes it."""
     try:
         return tidy(column).fill_null("")
     except pl.exceptions.PolarsError:
@@ -91,7 +91,7 @@ def _as_text(column: pl.Series) -> pl.Series:
 
 
 def _number_keys(numbers: pl.Series) -> _CellKeys:
-    """The bits of each number; there is one zero, and NaN is empty."""
+    """Return the bits of each number; there is one zero, and NaN is empty."""
     values = numbers.fill_null(float("nan")).to_numpy() + 0.0
     keys = values.view(np.uint64).copy()
     keys[np.isnan(values)] = _text_key("")

@@ -33,7 +33,7 @@ class Place:
 
 
 def scan(path: Path) -> tuple[pl.LazyFrame, Place]:
-    """The table, not yet read, and how its rows are counted."""
+    """Return the table, not yet read, and how its rows are counted."""
     suffix = path.suffix.lower()
     if not path.exists():
         raise FedsrcError("there is no such file", where=str(path))
@@ -66,7 +66,7 @@ def _check_separator(path: Path, separator: str) -> None:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """While a table is read: what the reader cannot make sense of is an error that names the file."""
+    """Turn what the reader raises while a table is read into an error that names the file."""
     suffix = path.suffix.lower()
     try:
         yield
@@ -85,15 +85,14 @@ def _first_line(error: BaseException) -> str:
 
 
 def file_version(path: Path) -> Version:
-    """What changes when a file does, told without reading it."""
+    """Return what changes when a file does, without reading it."""
     with readable(path):
         found = path.stat()
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def check_version(path: Path, version: Version) -> None:
-    """Refuse a file that has changed since: the rows that were read must be those of the digest, by which a ledger
-    knows them."""
+    """Refuse a file that has changed since: a ledger knows rows by the digest, so both must be of the same file."""
     if file_version(path) != version:
         raise FedsrcError(
             "the table changed while it was read; nothing was released",

@@ -1,8 +1,8 @@
 """A table read in batches: a site's own table becomes releases without ever being in memory whole.
 
-What is held at once is a batch of rows, however many there are. Rows are counted in table order, and a `Window` says
-of each, from its number alone, whether its place in the intake's order is among those asked for. Units are records;
-a table of sources is read whole.
+Memory use is one batch of rows, whatever the table's size. Rows are counted in table order, and a `Window` decides from
+a row's number alone whether its place in the intake's order was asked for. Units are records; a table of sources is
+read whole.
 
 Parquet is read in stretches of a few batches; a row group's bytes are read together, so a file that is one giant row
 group needs memory for its columns as they are stored. CSV is read ahead by what the reader allows itself (some hundred
@@ -36,7 +36,7 @@ SORTER_KILOBYTES = 16_384
 
 @dataclass(frozen=True)
 class Table:
-    """One look at a table on disk, under the names of its columns. Nothing is read before it is asked for."""
+    """A table on disk, under the names of its columns. Nothing is read before it is needed."""
 
     path: Path
     columns: Columns = field(default_factory=Columns)
@@ -48,27 +48,27 @@ class Table:
         return read_records(self.path, columns=self.columns, missing=self.missing)
 
     def check(self) -> Check:
-        """A check of this table's parts; a missing column is refused at once."""
+        """Return a check of this table's parts; refuse a missing column at once."""
         return Check(self._scan[1], self.columns, self.missing, self.present)
 
     @cached_property
     def present(self) -> list[str]:
-        """The columns that the table has."""
+        """The table's columns."""
         with readable(self.path):
             return self._scan[0].collect_schema().names()
 
     @property
     def meaningful(self) -> list[str]:
-        """Those of them that mean something here."""
+        """The columns that are used."""
         return list(dict.fromkeys(self.columns.used(self.present).values()))
 
     @property
     def like_source(self) -> list[str]:
-        """Those that mean nothing here, although they are called what a source would be."""
+        """The columns that are not used, although their name suggests a source."""
         return self.columns.like_source(self.present)
 
     def frames(self, columns: list[str] | None = None) -> Iterator[pl.DataFrame]:
-        """The table in its own order, at most a batch of rows at a time; all of its columns, or only some."""
+        """Yield the table in its own order, at most a batch of rows at a time; all columns, or some."""
         table, _ = self._scan
         if columns is not None:
             table = table.select(by_name(*columns))  # a name is a name, whatever pattern it looks like
@@ -88,7 +88,7 @@ class Table:
             yield table.slice(start, AHEAD * self.batch)
 
     def version(self) -> Version:
-        """What changes when the file does, told without reading it."""
+        """Return what changes when the file does, without reading it."""
         _, place = self._scan
         return file_version(place.path)
 
@@ -100,7 +100,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Contents:
-    """A table that a first pass has checked whole, and all that is kept of that pass."""
+    """A table that a first pass has checked whole, and what is kept of that pass."""
 
     table: Table
     rows: int
@@ -108,7 +108,7 @@ class Contents:
     version: Version
 
     def names(self) -> Names:
-        """Every id and source, and what every row holds, in table order."""
+        """Return every id and source, and what every row holds, in table order."""
         present, columns = self.table.present, self.table.columns
         used = columns.used(present)
         ids, sources = (self._column(used[what]) if what in used else None for what in ("id", "source"))
@@ -160,7 +160,7 @@ def examine(table: Table, site: str, *, independent: bool = False) -> Contents:
 
 
 class _Owners:
-    """Whose rows a table holds: the site's own if any, and of all the others the alphabetically first and last."""
+    """Whose rows a table holds: the site's own, and of the others the alphabetically first and last."""
 
     def __init__(self, site: str) -> None:
         self._site = site
@@ -177,7 +177,7 @@ class _Owners:
 
 
 class _Sorter:
-    """Text values, put aside on disk and sorted there: which of them stands more than once?"""
+    """Text values sorted on disk, to find one that occurs more than once."""
 
     def __init__(self) -> None:
         with _on_disk():
@@ -193,7 +193,7 @@ class _Sorter:
                 self._sql.executemany("INSERT INTO value VALUES (?)", zip(values.drop_nulls().to_list(), strict=True))
 
     def repeated(self) -> str | None:
-        """The alphabetically first value that was added more than once."""
+        """Return the alphabetically first value that was added more than once."""
         query = "SELECT text FROM value GROUP BY text HAVING COUNT(*) > 1 ORDER BY text LIMIT 1"
         with _on_disk():
             row = self._sql.execute(query).fetchone()

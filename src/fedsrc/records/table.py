@@ -1,4 +1,4 @@
-"""Labelled records: reading a table, refusing what is not one, and dealing it into units per site.
+"""Labelled records: reading a table and refusing what is not one.
 
 A table has a score and a loss in [0, 1] per row, and optionally a site, a source, a group and an id. A unit is what
 privacy protects and independence is assumed of: one record, or one source with all its answers.
@@ -49,7 +49,7 @@ class Columns:
     id: str | None = None
 
     def name(self, what: str) -> str:
-        """What the column is called."""
+        """Return the name of a column."""
         return getattr(self, what) or what
 
     def check(self, present: Collection[str], where: str) -> None:
@@ -69,20 +69,20 @@ class Columns:
                 )
 
     def used(self, present: Collection[str]) -> dict[str, str]:
-        """What each column that is used is called."""
+        """Return the name of each column that is used."""
         return {what: self.name(what) for what in ORDER if self.name(what) in present}
 
     def cut_by(self, present: Collection[str]) -> str:
-        """The columns that decide what a table's units, sites, scores and losses are, as a ledger remembers them."""
+        """Return the columns that decide units, sites, scores and losses, as a ledger remembers them."""
         return json.dumps({what: name for what, name in self.used(present).items() if what != "group"})
 
     def unused(self, present: Collection[str]) -> list[str]:
-        """Columns that nothing is made of."""
+        """Return the columns that are not used."""
         used = set(self.used(present).values())
         return [name for name in present if name not in used]
 
     def like_source(self, present: Collection[str]) -> list[str]:
-        """Columns that nothing is made of, although they are called what a source would be."""
+        """Return the columns that are not used, although their name suggests a source."""
         return [name for name in self.unused(present) if SOURCE_NAME.fullmatch(re.sub(r"[\W_]+", "", name.lower()))]
 
 
@@ -120,14 +120,14 @@ def read_records(path: Path, *, columns: Columns | None = None, missing: Missing
 
 
 def comparable(column: pl.Series) -> pl.Series | None:
-    """What a column holds as text, without what is empty, if it is text or whole numbers."""
+    """Return a column of text or whole numbers as text, without empty values; None for other columns."""
     if column.dtype.is_integer() or column.dtype in (pl.String, pl.Categorical, pl.Enum):
         return column.alias("value").cast(pl.String).drop_nulls()
     return None
 
 
 def as_text(column: pl.Series) -> pl.Series:
-    """Names as text, each by itself: where one of them has decimals, all are read as such, and 7 must stay 7."""
+    """Write names as text: where one of them has decimals, all are read as floats, and 7 must stay 7."""
     return column.cast(pl.String).str.strip_suffix(".0") if column.dtype.is_float() else column.cast(pl.String)
 
 
@@ -161,7 +161,7 @@ class Check:
         self._found: dict[tuple[bool, int, int], FedsrcError] = {}
 
     def part(self, frame: pl.DataFrame) -> Part:
-        """The next rows; what is missing has its stand-in, what is bad is noted."""
+        """Check the next rows; missing values get a stand-in, bad ones are noted."""
         names = self._names
         score = self._unit_interval(frame[names.name("score")], "score", MISSING_SCORE)
         loss = self._unit_interval(frame[names.name("loss")], "loss", 1.0)
@@ -200,7 +200,7 @@ class Check:
         self._note(what, kind, FedsrcError(words, where=where, hint=hint, private=private))
 
     def _unit_interval(self, column: pl.Series, what: str, stand_in: float) -> Floats:
-        """A column as floats in [0, 1]; the first value that is not one is noted."""
+        """Return a column as floats in [0, 1]; note the first value that is not."""
         array = self._floats(column, what)
         absent = np.isnan(array)
         if self._missing == "refuse" and absent.any():
@@ -214,7 +214,7 @@ class Check:
         return np.where(absent, stand_in, array)
 
     def _floats(self, column: pl.Series, what: str) -> Floats:
-        """A column as floats, NaN where it is empty; words are noted, and are not missing as well."""
+        """Return a column as floats, NaN where it is empty; words are noted, and do not count as missing."""
         if column.dtype == pl.String:
             stripped = column.alias(what).str.strip_chars()
             values = stripped.cast(pl.Float64, strict=False)
@@ -232,7 +232,7 @@ class Check:
         return values.fill_null(float("nan")).to_numpy().astype(np.float64)
 
     def _text(self, column: pl.Series, what: str) -> pl.Series:
-        """A column as text, ids and sources tidied up; its first empty value is noted."""
+        """Return a column as text, ids and sources tidied; note its first empty value."""
         try:
             values = as_text(column.alias(what))  # the reader takes some names for patterns
             values = tidy(values) if what in ("id", "source") else values
@@ -264,7 +264,7 @@ def _bad_word(what: str, word: str) -> str:
 
 
 def _other_name(name: str, what: str, present: Collection[str]) -> str:
-    """What to do about a column that is not there."""
+    """Suggest what to do about a missing column."""
     if any(";" in each for each in present):
         return SEPARATORS
     near = difflib.get_close_matches(name, present, n=1)
@@ -280,13 +280,13 @@ def _missing_value(what: str) -> str:
 
 
 def _repeated(column: pl.Series) -> str | None:
-    """The first value, in alphabetical order, that a column holds more than once."""
+    """Return the alphabetically first value that a column holds more than once."""
     found = column.filter(column.is_duplicated()).min()
     return None if found is None else str(found)
 
 
 def _codes(column: pl.Series) -> tuple[Positions, tuple[str, ...]]:
-    """A text column as codes into its sorted distinct values."""
+    """Return a text column as codes into its sorted distinct values."""
     names = column.unique().sort()
     codes = column.cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64)
     return codes, tuple(names.to_list())

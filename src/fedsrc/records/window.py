@@ -32,7 +32,7 @@ class Window:
             self._before_first, self._before_end = (_find(int(seed), rows, end, batch) for end in ends)
 
     def take(self, rows: int) -> Mask:
-        """The next rows of the table: which of them are in the window."""
+        """Return which of the next rows of the table are in the window."""
         keys = self._keys(rows)
         return self._before_end.take(keys) & ~self._before_first.take(keys)
 
@@ -52,8 +52,8 @@ class _Before:
 
 
 def _find(seed: int, rows: int, place: int, batch: int) -> _Before:
-    """A place in the order, found digit by digit of its key: one pass over the keys each, counting the next digit
-    of those keys that begin with the digits found."""
+    """Find a place in the order, digit by digit of its key: each pass counts the next digit of those keys that begin
+    with the digits found."""
     if place <= 0:
         return _Before(0, 0)
     if place >= rows:
@@ -68,7 +68,7 @@ def _find(seed: int, rows: int, place: int, batch: int) -> _Before:
 
 
 def _digit_counts(seed: int, rows: int, start: int, digits: int, batch: int) -> Ints:
-    """Of the keys whose first digits are `start`: how often each next digit stands."""
+    """Count the next digits of the keys whose first digits are `start`."""
     counts, keys = np.zeros(1 << DIGIT, dtype=np.int64), key_stream(seed)
     shift, last = np.uint64(KEY - DIGIT * (digits + 1)), np.uint64((1 << DIGIT) - 1)
     for row in range(0, rows, batch):
@@ -80,7 +80,7 @@ def _digit_counts(seed: int, rows: int, start: int, digits: int, batch: int) -> 
 
 
 def _row_numbers() -> Callable[[int], Keys]:
-    """Keys that leave the table's order as it is."""
+    """Return keys that keep the table's order."""
     seen = 0
 
     def keys(rows: int) -> Keys:
