@@ -105,7 +105,7 @@ def local_run(world: World) -> Any:
         replay = Replay(world.reg)
         begin(replay, transcript)
         record(replay, transcript, *(Announced(site=name, units=500) for name in NAMES))
-        run(replay, transcript, LocalCarrier(sites))
+        run(replay, transcript, LocalCarrier(sites, ledgers[NAMES[0]]))
         body = issue(world.reg, replay, transcript.chain).signed(SERVER)
     for ledger in ledgers.values():
         ledger.close()

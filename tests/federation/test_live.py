@@ -38,7 +38,7 @@ from fedsrc.federation.flower.trial_keys import make_trial
 from fedsrc.federation.live.carrier import LiveCarrier
 from fedsrc.federation.live.guard import Guard
 from fedsrc.federation.live.log import one_line
-from fedsrc.federation.live.play import check_live, finished, open_transcript
+from fedsrc.federation.live.play import finished, hold_transcript, live_session
 from fedsrc.federation.live.site_socket import Door
 from fedsrc.federation.live.transport import Letter, Patience, Reply
 from fedsrc.protocol.handshake import Challenge, Hello, parse_hello
@@ -307,7 +307,7 @@ def test_only_keyed_registrations_are_served(tmp_path: Path) -> None:
             with pytest.raises(FedsrcError, match=words):
                 Guard(reg, "a", sites["a"]._ledger, sites["a"]._find, key(0)).open()
             with pytest.raises(FedsrcError, match=words):
-                check_live(reg, tmp_path / "run", SERVER)
+                live_session(reg, tmp_path / "run", SERVER)
 
 
 def test_what_runs_in_flower_at_a_site_is_a_relay() -> None:
@@ -413,7 +413,7 @@ def test_a_live_run_equals_the_files_mode(tmp_path: Path) -> None:
     by_files(tmp_path, "files")
     for name in (TRANSCRIPT, CERTIFICATE):
         assert (tmp_path / "files" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
-    assert finished(REG, tmp_path / "run", SERVER) == body
+    assert finished(live_session(REG, tmp_path / "run", SERVER)) == body
     assert live(tmp_path, post=own_post()) == body  # again: nothing is asked
 
 
@@ -422,11 +422,11 @@ def test_a_transcript_that_is_held_is_waited_for_and_a_damaged_one_is_not(tmp_pa
     clock, held = OwnClock(), Transcript(tmp_path / TRANSCRIPT)
     held.append(Opened(registration="0" * 64))
     clock.at(3.0, held.close)
-    open_transcript(tmp_path, clock).close()
+    hold_transcript(tmp_path / TRANSCRIPT, clock).close()
     assert clock.time == 3.0
     (tmp_path / TRANSCRIPT).write_text("{}\n")
     with pytest.raises(DamagedError):
-        open_transcript(tmp_path, clock)
+        hold_transcript(tmp_path / TRANSCRIPT, clock)
     assert clock.time == 3.0
 
 

@@ -27,7 +27,7 @@ from fedsrc.common.canonical import digest, file_digest
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.airgap import answer_file, collect, start
-from fedsrc.federation.live.play import check_live
+from fedsrc.federation.live.play import live_session
 from fedsrc.federation.local import certify_table
 from fedsrc.monitor.monitor import MonitorChoices, brief, monitor_alarm, register_monitor, state, words
 from fedsrc.monitor.table import monitor_table
@@ -476,7 +476,7 @@ def test_a_monitor_is_no_certificate(world: World) -> None:
     with pytest.raises(FedsrcError, match="registration of a monitor"):
         certify_table(world.registered(), GOOD, world.folder / "wrong", world.ledger, KEY)
     with pytest.raises(FedsrcError, match="does not run live"):
-        check_live(world.registered(), world.folder / "wrong", KEY)
+        live_session(world.registered(), world.folder / "wrong", KEY)
     body = world.watch(GOOD)
     assert body.kind == "monitor"
     assert not isinstance(body, Certificate)

@@ -71,7 +71,7 @@ class Stage:
                 record(self.replay, self.transcript, Announced(site=site.name, units=site.room()))
 
     def play(self, mangle: Mangle = lambda _, data: data) -> Replay:
-        carry = LocalCarrier(self.sites)
+        carry = LocalCarrier(self.sites, self.ledger)
 
         def carrier(requests: Sequence[Request], /) -> list[Answer]:
             answers = carry(requests)

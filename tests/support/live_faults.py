@@ -22,7 +22,7 @@ from pathlib import Path
 from fedsrc.common import durable as files
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.airgap import answer_file, collect, start
-from fedsrc.federation.live.play import finished, play
+from fedsrc.federation.live.play import finished, live_session, play
 from fedsrc.federation.live.transport import Patience
 from fedsrc.protocol.messages import read_request
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
@@ -114,7 +114,7 @@ class Machine:
 
     def _run_once(self) -> bool:
         reg, run = self.registration, self.folder / "run"
-        if finished(reg, run, SERVER) is None:
+        if finished(live_session(reg, run, SERVER)) is None:
             play(reg, run, SERVER, self.engine, patience=PATIENCE, clock=self.engine)
         return True
 

@@ -25,7 +25,7 @@ from fedsrc.cli.registering import choices_of, draft_registration, given_choices
 from fedsrc.cli.streams import say
 from fedsrc.cli.table import ledger_of, listed, table_at, table_options, uses
 from fedsrc.common import signing
-from fedsrc.common.words import count
+from fedsrc.common.words import count, risk_words
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import certify_table
 from fedsrc.protocol.certificate import Certificate
@@ -88,8 +88,10 @@ def certify_command(
         return
     site_keys = {name: signing.load(Path(path)) for name, path in (sign_with or {}).items()}
     place = ledger or ledger_of(records)
-    certificate = certified(registered, table, folder, place, key, in_order=in_order, fresh=fresh, site_keys=site_keys)
-    finish(certificate, folder, output, development=None if registration else [records, *table_options(settings)])
+    found, replay = certified(
+        registered, table, folder, place, key, in_order=in_order, fresh=fresh, site_keys=site_keys
+    )  # fmt: skip
+    finish(found, replay, folder, output, development=None if registration else [records, *table_options(settings)])
 
 
 def show_check(source: Table, table: Records, registration: Registration, output: str) -> None:
@@ -110,15 +112,15 @@ def show_check(source: Table, table: Records, registration: Registration, output
 
 def certified(
     registration: Registration, table: Records, folder: Path, ledger: Path, key: Path | None, **how: Any
-) -> Certificate:
-    """Run with progress on the terminal."""
-    signer = signing.load_or_make(server_key(key))
+) -> tuple[Certificate, Replay]:
+    """Run with progress on the terminal; return the certificate and the state of the run that ended in it."""
+    signer, states = signing.load_or_make(server_key(key)), list[Replay]()
     with progress() as step:
 
         def watch(replay: Replay) -> None:
+            states[:] = [replay]
             if replay.trace:
                 now = replay.trace[-1]
-                bound = f"risk at most {now.risk_upper:.3g}" if now.risk_upper < 1 else "no bound yet"
-                step(f"round {now.round}: {now.records:,} records, {bound}")
+                step(f"round {now.round}: {now.records:,} records, {risk_words(now.risk_upper)}")
 
-        return certify_table(registration, table, folder, ledger, signer, watch=watch, **how)
+        return certify_table(registration, table, folder, ledger, signer, watch=watch, **how), states[0]

@@ -40,7 +40,7 @@ def report_collected(done: Collected, folder: Path, output: str, key: Path | Non
     for line in done.news:
         say(line)
     if done.certificate is not None:
-        finish(done.certificate, folder, output)
+        finish(done.certificate, done.replay, folder, output)
     lines = [f"  {path}  ({whom})" for path, whom in done.asked.items()]
     if done.too_late and not done.taken_in:
         say("\n".join(["Requests that wait for a release:", *lines]))

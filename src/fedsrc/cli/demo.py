@@ -40,9 +40,9 @@ def demo_command(folder: Path, live: bool, output: str, key: Path | None) -> Non
     records = read_records(table)
     weights = dict.fromkeys(records.site_names, 0.2)
     registration = new_registration(records, Choices(0.2, 4.0, batch=100, weights=weights), ledger_of(table))
-    certificate = certified(registration, records, folder / "run", ledger_of(table), key)
-    verify(folder / "run")
-    finish(certificate, folder / "run", output)
+    certified(registration, records, folder / "run", ledger_of(table), key)
+    found = verify(folder / "run")
+    finish(found.signed, found.replay, folder / "run", output)
 
 
 def demo_live(folder: Path, output: str) -> NoReturn:
@@ -53,7 +53,8 @@ def demo_live(folder: Path, output: str) -> NoReturn:
     registration = set_up(parties)
     say(f"Five sites and a server, each with its own folder in {folder / 'parties'}.")
     play_live(parties, say)
-    certificate = verify(parties.run).certificate
+    found = verify(parties.run)
+    certificate = found.certificate
     by_files(parties, registration, folder / "by-files")
     same = all((folder / "by-files" / name).read_bytes() == (parties.run / name).read_bytes() for name in COMPARED)
     if same:
@@ -62,4 +63,4 @@ def demo_live(folder: Path, output: str) -> NoReturn:
         raise FedsrcError("the run by files differs from the live one", where=str(folder))
     else:
         say("Played again by files it is another run: live, a site did not come or did not answer in time.")
-    finish(certificate, parties.run, output)
+    finish(certificate, found.replay, parties.run, output)

@@ -22,7 +22,6 @@ from fedsrc.protocol.certificate import Certificate, MonitorAccount
 from fedsrc.protocol.names import REGISTRATION
 from fedsrc.protocol.notices import Revocation
 from fedsrc.report.card import card_text
-from fedsrc.server.folder import read_registration, read_run
 from fedsrc.server.state import Replay
 from fedsrc.server.verify import revocation_of
 
@@ -43,25 +42,28 @@ SUMMARY = {
 
 def finish(
     found: Certificate | MonitorAccount,
+    replay: Replay,
     folder: Path,
     output: str,
     *,
     development: Sequence[object] | None = None,
     revoked: Revocation | None = None,
 ) -> NoReturn:
-    """Print the result and leave with its exit status. `development`: where a forecast finds development records;
-    `revoked`: a notice that was found, where it does not lie beside the certificate."""
+    """Print what a replayed run came to and leave with its exit status. `development`: where a forecast finds
+    development records; `revoked`: a notice that was found, where it does not lie beside the certificate."""
     if isinstance(found, MonitorAccount):
         show_monitor(state_of(found), output)
     revoked = revoked or revocation_of(found, folder)
-    outlook = after(folder) if found.status == "ABSTAIN" else None
+    outlook = after_abstention(replay) if found.status == "ABSTAIN" else None
     if output == "json":
         result = found.model_dump(include=SUMMARY)
         result |= {"epsilon": found.privacy.epsilon, "delta": found.privacy.delta}
         result |= {"status": "REVOKED", "revoked": revoked.model_dump()} if revoked else {}
         emit(result | ({"forecast": asdict(outlook)} if outlook else {}))
     else:
-        click.echo(_card(found, folder, _notes(outlook, folder, development or ["DEVELOPMENT.csv"]), revoked))
+        notes, verify = _notes(outlook, folder, development or ["DEVELOPMENT.csv"]), f"fedsrc verify {folder}"
+        card = card_text(found, registration=replay.registration, verify=verify, notes=notes, revoked=revoked)
+        click.echo(card)
     sys.exit(0 if found.status == "CERTIFIED" and revoked is None else 1)
 
 
@@ -74,11 +76,6 @@ def _notes(outlook: Forecast | None, folder: Path, development: Sequence[object]
     return (told, f"Development records carry no noise, and may tell more: {ask}") if outlook.too_few else (told,)
 
 
-def _card(found: Certificate, folder: Path, notes: tuple[str, ...], revoked: Revocation | None) -> str:
-    registered, verify = read_registration(folder), f"fedsrc verify {folder}"
-    return card_text(found, registration=registered, verify=verify, notes=notes, revoked=revoked)
-
-
 def show_monitor(found: MonitorState, output: str) -> NoReturn:
     """Print where a monitor stands and leave with its exit status: 1 is an alarm."""
     if output == "json":
@@ -86,12 +83,6 @@ def show_monitor(found: MonitorState, output: str) -> NoReturn:
     else:
         click.echo("\n".join(words(found)))
     sys.exit(1 if found.alarm else 0)
-
-
-def after(folder: Path) -> Forecast | None:
-    """What an abstention would have taken to certify."""
-    registration, entries, _ = read_run(folder)
-    return after_abstention(Replay(registration, entries))
 
 
 def emit(value: Mapping[str, Any]) -> None:

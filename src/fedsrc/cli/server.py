@@ -17,7 +17,7 @@ from fedsrc.federation.flower.grid import Settings
 from fedsrc.federation.flower.node_keys import name_of_public
 from fedsrc.federation.flower.processes import Tls, check_encrypted, program
 from fedsrc.federation.flower.superlink import Address, ServerPlan, supervise
-from fedsrc.federation.live.play import check_live, finished
+from fedsrc.federation.live.play import finished, live_session
 from fedsrc.federation.live.transport import Patience
 from fedsrc.protocol.names import REGISTRATION
 from fedsrc.protocol.registration import Registration
@@ -52,13 +52,14 @@ def server_command(registration: Path, folder: Path, key: Path, output: str, **g
     """
     stop_on_terminate()
     registered, signer = Registration.read(registration), load(key)
-    check_live(registered, folder, signer)
+    session = live_session(registered, folder, signer)
     plan = server_plan(registered, folder, key, given)
-    write_whole(folder / REGISTRATION, registered.to_toml().encode())
-    if finished(registered, folder, signer) is None:
+    if finished(session) is None:
         program("flower-superlink")
+        write_whole(folder / REGISTRATION, registered.to_toml().encode())
         supervise(plan, say)
-    finish(verify(folder).certificate, folder, output)
+    found = verify(folder)
+    finish(found.certificate, found.replay, folder, output)
 
 
 def server_plan(registration: Registration, folder: Path, key: Path, given: dict[str, Any]) -> ServerPlan:

@@ -36,4 +36,4 @@ def verify_command(folder: Path, trust: tuple[str, ...], registration: str | Non
     note("Verified: the certificate follows from registration and transcript, and its signature fits.")
     if not found.trusted:
         note("Its key was not compared with one you trust; pass --trust KEY to do so.")
-    finish(found.signed, folder, output, revoked=found.revoked)
+    finish(found.signed, found.replay, folder, output, revoked=found.revoked)

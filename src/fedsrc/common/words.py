@@ -16,6 +16,11 @@ def plain(text: str) -> str:
     return shown if len(text) <= LONGEST else f"{shown}... ({len(text) - LONGEST:,} more characters)"
 
 
+def risk_words(risk_upper: float) -> str:
+    """A risk bound in words."""
+    return "no bound yet" if risk_upper >= 1 else f"risk at most {risk_upper:.3g}"
+
+
 def count(number: int, noun: str) -> str:
     """1 round, 2 rounds."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

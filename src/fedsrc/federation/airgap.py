@@ -7,7 +7,6 @@ round is folded once all its releases are there (or it is closed without the mis
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from fedsrc.common.durable import read_bytes, write_whole
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.certificate import Certificate, MonitorAccount
+from fedsrc.protocol.handshake import Hello
 from fedsrc.protocol.messages import (
     MAX_BYTES,
     Answer,
@@ -25,14 +25,12 @@ from fedsrc.protocol.messages import (
     parse_release,
     read_request,
 )
-from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
-from fedsrc.protocol.transcript import Absent, Announced, Closed, Ended, Entry, Transcript
+from fedsrc.protocol.transcript import Ended
 from fedsrc.records.stream import Table
 from fedsrc.records.units import Records
-from fedsrc.server.folder import check_folder, check_server_key, read_registration
-from fedsrc.server.issue import conclude
-from fedsrc.server.loop import absence_words, ask, begin, close, record, whose
+from fedsrc.server.loop import ask, close
+from fedsrc.server.session import Session
 from fedsrc.server.state import Replay
 from fedsrc.site.admission import admit
 from fedsrc.site.ledger import Ledger
@@ -45,6 +43,7 @@ INBOX, REQUESTS = "inbox", "requests"
 class Collected:
     """What a call did: the certificate if the run has ended, the requests that wait, and news in words."""
 
+    replay: Replay
     certificate: Certificate | MonitorAccount | None = None
     taken_in: list[Path] = field(default_factory=list)
     too_late: dict[Path, str] = field(default_factory=dict)  # files of closed rounds: nothing was done with them
@@ -58,7 +57,6 @@ class Collected:
 
 def start(registration: Registration, folder: Path, key: Key) -> Collected:
     """Open a run and write the first round's requests. Called again, it writes the same ones."""
-    check_server_key(registration, key)
     for site in registration.sites:
         if site.key is None or site.capacity is None:
             raise FedsrcError(
@@ -67,9 +65,7 @@ def start(registration: Registration, folder: Path, key: Key) -> Collected:
             )
     if registration.server_key is None:
         raise FedsrcError("the registration names no server key", hint="register with --server-key")
-    check_folder(folder, registration)
-    write_whole(folder / REGISTRATION, registration.to_toml().encode())
-    return collect(folder, [], key)
+    return _step(Session(folder, registration, key), [])
 
 
 def collect(folder: Path, files: Iterable[Path], key: Key, *, without_missing: bool = False) -> Collected:
@@ -77,24 +73,7 @@ def collect(folder: Path, files: Iterable[Path], key: Key, *, without_missing: b
 
     A file that is not the open request's own release is an error and changes nothing.
     """
-    registration = read_registration(folder)
-    check_server_key(registration, key)
-    with closing(Transcript(folder / TRANSCRIPT)) as transcript:
-        replay = Replay(registration, transcript.entries)
-        _open_run(replay, transcript)
-        outcome = Collected()
-        for path, release, data in _check_all(replay, files, outcome):
-            write_whole(folder / INBOX / _name(replay.asked[release.request], "release"), data)
-            outcome.taken_in.append(path)
-        known = len(transcript.entries)
-        _fold(replay, transcript, folder, without_missing)
-        outcome.news = _news(replay, transcript.entries[known:], whose(transcript.entries))
-        outcome.asked = _write_requests(replay, folder, key)
-        if replay.ended is not None or replay.watch is not None:
-            certificate = conclude(registration, replay, transcript.chain).signed(key)
-            certificate.save(folder / CERTIFICATE)
-            outcome.certificate = None if replay.ended is None else certificate
-    return outcome
+    return _step(Session(folder, None, key), files, without_missing=without_missing)
 
 
 def answer_file(
@@ -113,74 +92,81 @@ def answer_file(
     return open_site(registration, request.site, find(), ledger, key, fresh=fresh).release(request)
 
 
-def _open_run(replay: Replay, transcript: Transcript) -> None:
-    begin(replay, transcript)
-    silent = [site for site in replay.registration.sites if site.name not in replay.announced]  # by their capacities
-    record(replay, transcript, *(Announced(site=site.name, units=site.capacity or 0) for site in silent))
+def _step(session: Session, files: Iterable[Path], *, without_missing: bool = False) -> Collected:
+    with session:
+        replay, ours = session.replay, session.registration.digest
+        session.announce(
+            Hello(registration=ours, site=site.name, units=site.capacity or 0) for site in session.silent
+        )  # what is registered is what they have
+        outcome = Collected(replay)
+        given = _take_in(session, files, outcome)
+        _fold(session, given, without_missing)
+        outcome.news = session.news()
+        outcome.asked = _write_requests(session)
+        if replay.ended is not None or replay.watch is not None:
+            signed = session.finish()
+            outcome.certificate = None if replay.ended is None else signed
+    return outcome
 
 
-def _check_all(replay: Replay, files: Iterable[Path], outcome: Collected) -> list[tuple[Path, Release, bytes]]:
-    """Check every file before anything changes."""
-    good = []
+def _take_in(session: Session, files: Iterable[Path], outcome: Collected) -> dict[str, Release]:
+    """Check every file before anything changes, then keep those that answer an open request, by request."""
+    good = {}
     for path in files:
         data = read_bytes(path, MAX_BYTES)
         try:
             release = parse_release(data)
         except FedsrcError as error:
             raise FedsrcError(f"refused: {error.what}", where=str(path)) from error
-        earlier = replay.history.get(release.request)
+        earlier = session.replay.history.get(release.request)
         if earlier is not None:
             outcome.too_late[path] = earlier
             continue
-        problem = replay.foreign(release) or from_the_future(release)
+        problem = session.replay.foreign(release) or from_the_future(release)
         if problem is not None:
             raise FedsrcError(f"refused: {problem}", where=str(path), hint="nothing was changed")
-        good.append((path, release, data))
-    return good
+        good[path] = release, data
+    for path, (release, data) in good.items():
+        write_whole(_inbox(session, session.replay.asked[release.request]), data)
+        outcome.taken_in.append(path)
+    return {release.request: release for release, _ in good.values()}
 
 
-def _fold(replay: Replay, transcript: Transcript, folder: Path, without_missing: bool) -> None:
+def _fold(session: Session, given: dict[str, Release], without_missing: bool) -> None:
     """Close the open round if it can be, then ask the next one or end."""
+    replay, transcript = session.replay, session.transcript
     if replay.ended is not None:
         return
     if replay.in_round and not replay.due:
-        answers = {digest: _answer(folder, request) for digest, request in replay.asked.items()}
-        if without_missing or all(isinstance(each, bytes) for each in answers.values()):
+        answers = {digest: given.get(digest) or _kept(session, request) for digest, request in replay.asked.items()}
+        if without_missing or not any(isinstance(each, str) for each in answers.values()):
             close(replay, transcript, answers)
     reason = replay.why_over()
     if reason is not None:
-        record(replay, transcript, Ended(reason=reason))
+        session.record(Ended(reason=reason))
     elif replay.due or not replay.in_round:
         ask(replay, transcript)
 
 
-def _answer(folder: Path, request: Request) -> Answer:
-    path = folder / INBOX / _name(request, "release")
+def _kept(session: Session, request: Request) -> Answer:
+    """A release that an earlier call took in."""
+    path = _inbox(session, request)
     return read_bytes(path, MAX_BYTES) if path.exists() else "no release arrived before the round was closed"
 
 
-def _news(replay: Replay, entries: Iterable[Entry], names: dict[str, str]) -> list[str]:
-    """What was folded, in words."""
-    news = []
-    for entry in entries:
-        if isinstance(entry, Absent):
-            news.append(absence_words(entry, names))
-        elif isinstance(entry, Closed):
-            now = replay.trace[-1] if replay.trace else None
-            bound = "no bound yet" if now is None or now.risk_upper >= 1 else f"risk at most {now.risk_upper:.3g}"
-            news.append(f"round {entry.round} closed: {replay.tally.arrived:,} units so far, {bound}")
-    return news
-
-
-def _write_requests(replay: Replay, folder: Path, key: Key) -> dict[Path, str]:
-    """Files for the requests that wait for a release, and whom they are for."""
+def _write_requests(session: Session) -> dict[Path, str]:
+    """Write the files of open requests; return those that wait for a release, and whom each is for."""
     waiting = {}
-    for request in replay.asked.values():
-        path = folder / REQUESTS / _name(request, "request")
-        write_whole(path, SignedRequest.by(request, key).to_bytes())
-        if not (folder / INBOX / _name(request, "release")).exists():
-            waiting[path] = f"for site {request.site}, {request.slots:,} {replay.registration.privacy.unit}s"
+    for request in session.replay.asked.values():
+        path = session.folder / REQUESTS / _name(request, "request")
+        write_whole(path, SignedRequest.by(request, session.key).to_bytes())
+        if not _inbox(session, request).exists():
+            waiting[path] = f"for site {request.site}, {request.slots:,} {session.registration.privacy.unit}s"
     return waiting
+
+
+def _inbox(session: Session, request: Request) -> Path:
+    return session.folder / INBOX / _name(request, "release")
 
 
 def _name(request: Request, kind: str) -> str:

@@ -1,5 +1,4 @@
-"""All sites in one process: the server's loop asks each site's own guard, on the same ledger and transcript; and
-a registration made from such a table."""
+"""All sites in one process: the server's loop asks sites that read one table; and a registration made from it."""
 
 from __future__ import annotations
 
@@ -7,21 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.planning.register import Choices, draft, origin_of, register
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.disclosure import released_development
 from fedsrc.protocol.messages import Answer, Request
-from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.privacy import Development
 from fedsrc.protocol.registration import Registration
-from fedsrc.protocol.transcript import Announced, Transcript
 from fedsrc.records.units import Records
-from fedsrc.server.folder import check_folder, check_server_key
-from fedsrc.server.issue import issue
-from fedsrc.server.loop import begin, record, run
+from fedsrc.server.session import Session
 from fedsrc.server.state import Replay
 from fedsrc.site.development import develop
 from fedsrc.site.ledger import Ledger
@@ -30,13 +24,20 @@ from fedsrc.site.site import Site, open_sites
 
 
 class LocalCarrier:
-    """Answers requests from the sites of this process."""
+    """Answers requests from the sites of this process; a site that the table lacks, from what the ledger keeps."""
 
-    def __init__(self, sites: Sequence[Site]) -> None:
-        self._sites = {site.name: site for site in sites}
+    def __init__(self, sites: Sequence[Site], ledger: Ledger) -> None:
+        self._sites, self._ledger = {site.name: site for site in sites}, ledger
 
     def __call__(self, requests: Sequence[Request], /) -> list[Answer]:
-        return [self._sites[request.site].answer(request) for request in requests]
+        kept = {each.site: self._ledger.stored(each) for each in requests if each.site not in self._sites}
+        for request in requests:
+            if kept.get(request.site, b"") is None:
+                raise FedsrcError(
+                    f"an interrupted round still asks site {request.site!r} for {request.slots:,} units",
+                    hint="run the command again with the table that was being read",
+                )
+        return [kept.get(each.site) or self._sites[each.site].answer(each) for each in requests]
 
 
 def register_table(
@@ -75,41 +76,44 @@ def certify_table(
     site_keys: Mapping[str, Key] | None = None,
     watch: Callable[[Replay], None] = lambda _: None,
 ) -> Certificate:
-    """Run to a certificate or an abstention. Called again on the same folder it continues; when done, it repeats
-    the same certificate."""
+    """Run to a certificate or an abstention. On the folder of an interrupted run it resumes; on that of an ended one,
+    it writes the same certificate. `watch` gets the state after every round, and at the end."""
     if registration.monitor is not None:
         raise FedsrcError("this is the registration of a monitor", hint="fedsrc monitor, with --registration")
-    check_folder(folder, registration)
-    check_server_key(registration, key)
+    session = Session(folder, registration, key)
     released_development(registration)
     with closing(Ledger(ledger_path)) as ledger:
-        for name in records.site_names:
-            check_limit(ledger, name, registration)
-        sites = open_sites(registration, records, ledger, in_order=in_order, fresh=fresh, keys=site_keys)
-        if not (folder / TRANSCRIPT).exists() and not any(site.room() for site in sites):
-            raise FedsrcError(
-                "every unit of this table has been released before",
-                where=str(ledger_path),
-                hint="a unit is released once in its life; bring new labelled records",
-            )
-        for site in sites:
-            allow(ledger, site.name, registration)
-        write_whole(folder / REGISTRATION, registration.to_toml().encode())
-        with closing(Transcript(folder / TRANSCRIPT)) as transcript:
-            replay = Replay(registration, transcript.entries)
-            begin(replay, transcript)
-            _announce(replay, transcript, sites)
-            run(replay, transcript, LocalCarrier(sites), watch=watch)
-            certificate = issue(registration, replay, transcript.chain).signed(key)
-    certificate.save(folder / CERTIFICATE)
+        sites = admit_table(registration, records, ledger, in_order=in_order, fresh=fresh, keys=site_keys)
+        with session:
+            silent = {site.name for site in session.silent}
+            session.announce(site.hello(site.room()) for site in sites if site.name in silent)
+            if session.replay.ended is not None:
+                watch(session.replay)
+            session.run(LocalCarrier(sites, ledger), watch=watch)
+            certificate = session.finish()
+    assert isinstance(certificate, Certificate)  # only a monitor gives an account
     return certificate
 
 
-def _announce(replay: Replay, transcript: Transcript, sites: Sequence[Site]) -> None:
-    """Each site's public unspent count, once, before it is asked for anything."""
-    entries = [
-        Announced.by(site.hello(site.room()), site.capacity)
-        for site in sites
-        if site.name not in replay.announced and replay.ended is None and not replay.in_round
-    ]
-    record(replay, transcript, *entries)
+def admit_table(
+    registration: Registration,
+    records: Records,
+    ledger: Ledger,
+    *,
+    in_order: bool,
+    fresh: bool,
+    keys: Mapping[str, Key] | None,
+) -> list[Site]:
+    """Take a table in at its sites and allow the registration there; refuse one that other registrations have spent."""
+    for name in records.site_names:
+        check_limit(ledger, name, registration)
+    sites = open_sites(registration, records, ledger, in_order=in_order, fresh=fresh, keys=keys)
+    if not any(site.room() for site in sites):
+        raise FedsrcError(
+            "every unit of this table has been released before",
+            where=str(ledger.path),
+            hint="a unit is released once in its life; bring new labelled records",
+        )
+    for site in sites:
+        allow(ledger, site.name, registration)
+    return sites

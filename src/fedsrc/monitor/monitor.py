@@ -103,7 +103,7 @@ def register_monitor(folder: Path, choices: MonitorChoices, *, trusted: tuple[st
         raise FedsrcError(found.revoked.words(), where=str(folder))
     if found.expired:
         raise FedsrcError(f"the certificate expired on {found.signed.expires_on}", where=str(folder))
-    base = read_registration(folder)
+    base = found.replay.registration
     if choices.false_alarm is not None and choices.run_length is not None:
         raise FedsrcError("give either a false-alarm probability or a run length, not both")
     fields: dict[str, Any] = {

@@ -13,7 +13,6 @@ from fedsrc.common.values import describe
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.names import CERTIFICATE
 from fedsrc.protocol.registration import Registration
-from fedsrc.server.folder import read_registration
 from fedsrc.server.verify import recompute
 
 
@@ -30,10 +29,10 @@ def renew(
     Claim, thresholds, method, privacy, sites, weights and schedule are the same, and so is the rule that sets
     development units apart; no record is read. Validity, keys and capacities may be others.
     """
-    status = recompute(folder).status
-    if status != "CERTIFIED":
-        raise FedsrcError(f"there is no certificate to renew: status {status}", where=str(folder))
-    fields = read_registration(folder).model_dump()
+    found, replay = recompute(folder)
+    if found.status != "CERTIFIED":
+        raise FedsrcError(f"there is no certificate to renew: status {found.status}", where=str(folder))
+    fields = replay.registration.model_dump()
     fields["renews"] = file_digest(folder / CERTIFICATE)
     fields["claim"]["validity_days"] = validity_days or fields["claim"]["validity_days"]
     fields["server_key"] = server_key or fields["server_key"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fedsrc.common.words import ADJACENCY, count, plain
-from fedsrc.protocol.certificate import Certificate, RoundBound
+from fedsrc.common.words import ADJACENCY, count, plain, risk_words
+from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.disclosure import noise_words
 from fedsrc.protocol.notices import Revocation
 from fedsrc.protocol.registration import Registration
@@ -148,13 +148,12 @@ def _evidence(certificate: Certificate) -> list[str]:
     unit = certificate.privacy.unit
     lines = ["Evidence by round (smallest risk bound with enough acceptance)"]
     for row in shown:
-        lines.append("  ..." if row is None else f"  round {row.round:>3}  {row.records:>8,} {unit}s  {_bound(row)}")
+        if row is None:
+            lines.append("  ...")
+        else:
+            lines.append(f"  round {row.round:>3}  {row.records:>8,} {unit}s  {risk_words(row.risk_upper)}")
     progress = progress_words(certificate)
     return [*lines, *([f"  {progress}"] if progress else [])]
-
-
-def _bound(row: RoundBound) -> str:
-    return "no bound yet" if row.risk_upper >= 1 else f"risk at most {row.risk_upper:.3g}"
 
 
 def _sites(certificate: Certificate) -> list[str]:

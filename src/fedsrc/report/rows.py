@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from fedsrc.common.words import count
+from fedsrc.common.words import count, risk_words
 from fedsrc.protocol.certificate import Certificate, OtherTarget
 from fedsrc.protocol.disclosure import any_other
 from fedsrc.report.view import View
@@ -32,7 +32,7 @@ def evidence_rows(view: View) -> Folded:
         for row in ends(evidence["rounds"], ROUNDS)
     ]  # fmt: skip
     for row in rows:
-        row["risk"] = "no bound yet" if row["risk_upper"] >= 1 else f"risk at most {row['risk_upper']:.3g}"
+        row["risk"] = risk_words(row["risk_upper"])
     return Folded(rows, left_out(len(evidence["rounds"]) - len(rows), "round"))
 
 

@@ -129,13 +129,14 @@ def check_server_key(registration: Registration, key: Key) -> None:
         )
 
 
-def check_folder(folder: Path, registration: Registration) -> None:
-    """A run folder is new, empty, or of this registration."""
+def is_new(folder: Path, registration: Registration) -> bool:
+    """Return whether a folder holds no run yet; refuse one that holds a run of another registration."""
     existing = folder / REGISTRATION
-    if existing.exists():
-        if Registration.read(existing).digest != registration.digest:
-            raise FedsrcError(
-                "holds a run of another registration", where=str(folder), hint="choose another folder with -o"
-            )
-    elif any((folder / name).exists() for name in (TRANSCRIPT, CERTIFICATE)):
-        raise FedsrcError("holds a run without its registration", where=str(folder))
+    if not existing.exists():
+        if any((folder / name).exists() for name in (TRANSCRIPT, CERTIFICATE)):
+            raise FedsrcError("holds a run without its registration", where=str(folder))
+        return True
+    if Registration.read(existing).digest != registration.digest:
+        hint = "choose another folder with -o"
+        raise FedsrcError("holds a run of another registration", where=str(folder), hint=hint)
+    return False

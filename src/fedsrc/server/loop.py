@@ -1,15 +1,15 @@
-"""The run loop: plan, write the requests down, ask, write the answers down, look, stop. Engine-free.
+"""The run loop: plan, write the requests down, ask, write the answers down, look, stop.
 
 Whoever carries requests to sites and releases back (one process, files, Flower) is a `Carrier`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from fedsrc.errors import FedsrcError
-from fedsrc.protocol.messages import Answer, Request, parse_release
+from fedsrc.protocol.messages import Answer, Release, Request, from_the_future, parse_release
 from fedsrc.protocol.transcript import Absent, Arrived, Asked, Closed, Ended, Entry, Opened, Transcript
 from fedsrc.server.state import Replay
 
@@ -27,7 +27,7 @@ def run(
     *,
     watch: Callable[[Replay], None] = lambda _: None,
 ) -> None:
-    """Play rounds until the schedule ends, or a monitor has nobody to ask. Started again, it continues where the
+    """Play rounds until the schedule ends, or a monitor has nobody to ask. Started again, it resumes where the
     transcript stops."""
     while replay.ended is None:
         reason = replay.why_over()
@@ -41,32 +41,21 @@ def run(
 
 
 def play_round(replay: Replay, transcript: Transcript, carry: Carrier) -> None:
-    """One round: requests are on disk before they are asked, answers before they are acted on."""
+    """Play one round: requests are on disk before they are asked, answers before they are acted on."""
     waiting = ask(replay, transcript)
     close(replay, transcript, dict(zip(replay.asked, carry(waiting), strict=True)))
 
 
 def ask(replay: Replay, transcript: Transcript) -> list[Request]:
-    """Write the round's requests down; returns those that still wait for an answer."""
+    """Write the round's requests down; return those that still wait for an answer."""
     record(replay, transcript, *(Asked(request=request) for request in replay.plan()))
     return list(replay.asked.values())
 
 
-def close(replay: Replay, transcript: Transcript, answers: Mapping[str, Answer]) -> None:
+def close(replay: Replay, transcript: Transcript, answers: Mapping[str, Answer | Release]) -> None:
     """Write the answers to all open requests down, in registered order, and close the round."""
     entries = [_entry(replay, digest, answers[digest]) for digest in replay.asked]
     record(replay, transcript, *entries, Closed(round=replay.rounds + 1))
-
-
-def whose(entries: Iterable[Entry]) -> dict[str, str]:
-    """The site that each request was for."""
-    return {entry.request.digest: entry.request.site for entry in entries if isinstance(entry, Asked)}
-
-
-def absence_words(entry: Absent, names: Mapping[str, str]) -> str:
-    """Which site gave no release that counts, and why."""
-    kind = "its release was refused: " if entry.refused else ""
-    return f"site {names[entry.request]!r}: {kind}{entry.reason}"
 
 
 def begin(replay: Replay, transcript: Transcript) -> None:
@@ -76,20 +65,23 @@ def begin(replay: Replay, transcript: Transcript) -> None:
 
 
 def record(replay: Replay, transcript: Transcript, *entries: Entry) -> None:
-    """To disk first, then into the state."""
+    """Write entries to disk, then fold them."""
     transcript.append(*entries)
     for entry in entries:
         replay.step(entry)
 
 
-def _entry(replay: Replay, request: str, answer: Answer) -> Entry:
+def _entry(replay: Replay, request: str, answer: Answer | Release) -> Entry:
     if isinstance(answer, str):
         words = "".join(letter if letter.isprintable() else "?" for letter in answer[:500])
         return Absent(request=request, refused=False, reason=words)
     try:
-        release = parse_release(answer)
+        release = answer if isinstance(answer, Release) else parse_release(answer)
     except FedsrcError as error:
         return Absent(request=request, refused=True, reason=error.what)
+    ahead = from_the_future(release)
+    if ahead is not None:  # by this clock and now, which nobody who replays could check: absent, not refused
+        return Absent(request=request, refused=False, reason=ahead)
     if release.request != request:
         return Absent(request=request, refused=True, reason="it answers another request")
     problem = replay.check(release)

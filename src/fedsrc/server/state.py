@@ -73,7 +73,8 @@ class Replay:
         self.in_round = False
         self.due: deque[Request] = deque()  # requests of the current round that are still to be asked
         self.asked: dict[str, Request] = {}  # asked in the current round and not yet answered
-        self.passed: dict[str, Release] = {}  # answers to open requests that were checked and are to arrive, by request
+        self.own: dict[str, Release] = {}  # answers to open requests whose signature fits, by request
+        self.passed: dict[str, Release] = {}  # those of them that are to arrive
         self.answered: list[Release] = []
         self.history: dict[str, Literal["arrived", "absent", "refused"]] = {}  # how every earlier request ended
         self.refused = 0
@@ -163,13 +164,17 @@ class Replay:
         return problem
 
     def foreign(self, release: Release) -> str | None:
-        """Why a release is not the open request's own: anybody could have made it, so it decides nothing."""
+        """Return why a release is not the open request's own, or None: anybody could have made it, so it decides
+        nothing. A signature is checked once."""
+        if self.own.get(release.request) is release:
+            return None
         request = self.asked.get(release.request)
         if request is None:
             return "it answers no open request"
         key = self.registration.site(request.site).key
         if key is not None and not release.signed_by(key):
             return f"it is not signed by site {request.site!r}"
+        self.own[release.request] = release
         return None
 
     def misshapen(self, release: Release) -> str | None:
@@ -258,6 +263,7 @@ class Replay:
 
     def _settle(self, request: str) -> Request:
         """The request is no longer open."""
+        self.own.pop(request, None)
         self.passed.pop(request, None)
         return self.asked.pop(request)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedsrc.common.durable import open_regular, read_bytes
+from fedsrc.common.words import risk_words
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.notices import beside
 from fedsrc.protocol.registration import Registration
@@ -149,11 +150,10 @@ def refusals(path: Path) -> Iterable[str]:
 
 def words(state: RunState) -> list[str]:
     """A run's state, line by line."""
-    bound = "no bound yet" if state.risk_upper >= 1 else f"risk at most {state.risk_upper:.3g}"
     lines = [
         f"Status: {_status(state)}  (target risk {state.target_risk:g})",
         f"Round {state.rounds} of at most {state.most_rounds}: {state.records:,} units in"
-        f" {state.releases:,} releases, {bound}",
+        f" {state.releases:,} releases, {risk_words(state.risk_upper)}",
         "Sites",
         *(f"  {_site(site)}" for site in state.sites[:50]),
     ]

@@ -15,14 +15,17 @@ from fedsrc.protocol.notices import Notices, Revocation
 from fedsrc.protocol.succession import ANYONE, Keys, keys_of
 from fedsrc.server.folder import missing_file, replay_run
 from fedsrc.server.issue import conclude
+from fedsrc.server.state import Replay
 
 
 class Verified(NamedTuple):
-    """What `verify` found: what was signed, whether its key is one the caller trusts, and whether it is past."""
+    """What `verify` found: what was signed, whether its key is one the caller trusts, whether it has expired, and the
+    replayed transcript."""
 
     signed: Certificate | MonitorAccount
     trusted: bool
     expired: bool
+    replay: Replay
     revoked: Revocation | None = None
 
     @property
@@ -47,13 +50,14 @@ def verify(
     by one that `successions` lead to. A notice that revokes it is looked for beside it and in `revocations`.
     """
     keys = keys_of(trusted, successions)
-    found = recompute(folder, keys)
+    found, replay = recompute(folder, keys)
     late = found.expires is not None and (now or datetime.now(UTC)) > found.expires
-    return Verified(found, bool(trusted), late, revocation_of(found, folder, keys, revocations))
+    return Verified(found, bool(trusted), late, replay, revocation_of(found, folder, keys, revocations))
 
 
-def recompute(folder: Path, keys: Keys = ANYONE) -> Certificate | MonitorAccount:
-    """A run's certificate, which must say what follows from registration and transcript, signed by the right key."""
+def recompute(folder: Path, keys: Keys = ANYONE) -> tuple[Certificate | MonitorAccount, Replay]:
+    """Return a run's certificate, which must be what follows from registration and transcript, signed by the right
+    key; and the replayed transcript."""
     registration, replay, chain = replay_run(folder)
     expected = conclude(registration, replay, chain)
     where = folder / CERTIFICATE
@@ -63,7 +67,7 @@ def recompute(folder: Path, keys: Keys = ANYONE) -> Certificate | MonitorAccount
         raise missing_file(where)
     found = type(expected).read(where)
     check_same(found, expected, str(where), server_key=registration.server_key, keys=keys)
-    return found
+    return found, replay
 
 
 def revocation_of(found: Signed, folder: Path, keys: Keys = ANYONE, elsewhere: Path | None = None) -> Revocation | None:

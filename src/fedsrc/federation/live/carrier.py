@@ -14,7 +14,7 @@ from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.live.transport import Clock, Letter, Node, Patience, Post, RealClock, Reply, Tell
 from fedsrc.protocol.handshake import Challenge, Hello, parse_hello
-from fedsrc.protocol.messages import Answer, Refusal, Request, SignedRequest, from_the_future, parse_release
+from fedsrc.protocol.messages import Answer, Refusal, Request, SignedRequest
 from fedsrc.protocol.registration import Registration
 
 LONGEST_PAUSE = 60.0  # seconds between two hellos to a node that does not give a good one
@@ -221,7 +221,7 @@ class LiveCarrier:
         if each.answer is not None:
             return
         if reply.data is not None:
-            each.answer = _dated_ahead(reply.data) or reply.data
+            each.answer = reply.data
         elif reply.refused:
             said = reply.problem if reply.problem in list(Refusal) else "in words that are not a site's"
             each.answer = f"site {each.request.site!r} refused: {said}"
@@ -263,15 +263,6 @@ class LiveCarrier:
                 self._tell("a reply that came before, or answers nothing, is left out")
             else:
                 handle(reply)
-
-
-def _dated_ahead(data: bytes) -> str | None:
-    """Why a release's date is not believed; bytes that are no release are judged elsewhere."""
-    try:
-        release = parse_release(data)
-    except FedsrcError:
-        return None
-    return from_the_future(release)
 
 
 def _plain(text: str) -> str:

@@ -1,0 +1,115 @@
+"""A run as its server plays it, from an open folder to a signed certificate. Every mode goes through here.
+
+with Session(folder, registration, key) as session:
+    session.announce(hellos)
+    session.run(carrier)
+    certificate = session.finish()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fedsrc.common.durable import write_whole
+from fedsrc.common.signing import Key
+from fedsrc.common.words import risk_words
+from fedsrc.protocol.certificate import Certificate, MonitorAccount
+from fedsrc.protocol.handshake import Hello
+from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.registration import Registration, Site
+from fedsrc.protocol.transcript import Absent, Announced, Asked, Closed, Entry, Transcript
+from fedsrc.server.folder import check_server_key, is_new, read_registration
+from fedsrc.server.issue import conclude
+from fedsrc.server.loop import Carrier, begin, record, run
+from fedsrc.server.state import Replay
+
+
+class Session:
+    """One process's hold on a run. It is made by checks that change nothing, and opens the folder when it is entered.
+
+    Without a registration it continues the run that the folder holds. `hold` opens the transcript.
+    """
+
+    replay: Replay
+    transcript: Transcript
+
+    def __init__(
+        self,
+        folder: Path,
+        registration: Registration | None,
+        key: Key,
+        *,
+        hold: Callable[[Path], Transcript] = Transcript,
+    ) -> None:
+        self.folder, self.key, self._hold = folder, key, hold
+        self.registration = registration or read_registration(folder)
+        check_server_key(self.registration, key)
+        self._new = registration is not None and is_new(folder, registration)
+
+    @property
+    def begun(self) -> bool:
+        """Whether an earlier session has played this run."""
+        return (self.folder / TRANSCRIPT).exists()
+
+    def __enter__(self) -> Self:
+        if self._new:
+            write_whole(self.folder / REGISTRATION, self.registration.to_toml().encode())
+        self.transcript = self._hold(self.folder / TRANSCRIPT)
+        try:
+            self.replay = Replay(self.registration, self.transcript.entries)
+            begin(self.replay, self.transcript)
+        except BaseException:
+            self.transcript.close()
+            raise
+        self._told = len(self.transcript.entries)
+        self._asked = {digest: request.site for digest, request in self.replay.asked.items()}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.transcript.close()
+
+    def record(self, *entries: Entry) -> None:
+        """Write entries to disk, then fold them."""
+        record(self.replay, self.transcript, *entries)
+
+    @property
+    def silent(self) -> list[Site]:
+        """Registered sites that have not announced any units."""
+        return [site for site in self.registration.sites if site.name not in self.replay.announced]
+
+    def announce(self, hellos: Iterable[Hello]) -> None:
+        """Write down how many units sites have; within a round nothing can be announced."""
+        if self.replay.ended is None and not self.replay.in_round:
+            entries = [Announced.by(hello, self.registration.site(hello.site).capacity) for hello in hellos]
+            if entries:
+                self.record(*entries)
+
+    def run(self, carry: Carrier, *, watch: Callable[[Replay], None] = lambda _: None) -> None:
+        """Play rounds until the schedule ends, or a monitor has nobody to ask."""
+        run(self.replay, self.transcript, carry, watch=watch)
+
+    def news(self) -> list[str]:
+        """Say what happened since the last call."""
+        lines = []
+        for entry in self.transcript.entries[self._told :]:
+            if isinstance(entry, Asked):
+                self._asked[entry.request.digest] = entry.request.site
+            elif isinstance(entry, Absent):
+                refused = "its release was refused: " if entry.refused else ""
+                lines.append(f"site {self._asked[entry.request]!r}: {refused}{entry.reason}")
+            elif isinstance(entry, Closed):
+                bound = risk_words(self.replay.trace[-1].risk_upper if self.replay.trace else 1.0)
+                lines.append(f"round {entry.round} closed: {self.replay.tally.arrived:,} units so far, {bound}")
+        self._told = len(self.transcript.entries)
+        return lines
+
+    def finish(self) -> Certificate | MonitorAccount:
+        """Sign what the transcript comes to, and save it beside the transcript."""
+        signed = conclude(self.registration, self.replay, self.transcript.chain).signed(self.key)
+        signed.save(self.folder / CERTIFICATE)
+        return signed
