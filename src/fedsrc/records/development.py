@@ -66,12 +66,20 @@ def in_development(development: Development, names: UnitNames) -> NDArray[np.boo
 
 def development_rows(records: Records, development: Development, unit: Unit) -> NDArray[np.bool_]:
     """Return which rows are of the development part."""
-    return in_development(development, unit_names(records, unit))[unit_codes(records, unit)]
+    return _part(records, development, unit)[unit_codes(records, unit)]
 
 
 def development_count(records: Records, development: Development, unit: Unit) -> int:
     """Count the units of the development part."""
-    return int(in_development(development, unit_names(records, unit)).sum())
+    return int(_part(records, development, unit).sum())
+
+
+def _part(records: Records, development: Development, unit: Unit) -> NDArray[np.bool_]:
+    """Return which units of a table are of the development part; it is drawn once."""
+    key = (development.seed, development.share, unit)
+    if key not in records.parts:
+        records.parts[key] = in_development(development, unit_names(records, unit))
+    return records.parts[key]
 
 
 def calibration_rows(registration: Registration, records: Records) -> NDArray[np.bool_] | None:

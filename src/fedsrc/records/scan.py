@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import polars as pl
 
@@ -15,7 +15,6 @@ from fedsrc.common.parquet import check_unpacked
 from fedsrc.common.tables import UNREADABLE
 from fedsrc.errors import FedsrcError
 
-Version = tuple[int, int, int]
 MAX_HEADER = 1_000_000  # bytes
 SEPARATORS = "save it with commas between the columns and points in the numbers (0.5, not 0,5)"
 
@@ -84,11 +83,19 @@ def _first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
+class Version(NamedTuple):
+    """What changes when a file does."""
+
+    inode: int
+    size: int
+    changed: int
+
+
 def file_version(path: Path) -> Version:
-    """Return what changes when a file does, without reading it."""
+    """Return a file's version without reading it."""
     with readable(path):
         found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return Version(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def check_version(path: Path, version: Version) -> None:

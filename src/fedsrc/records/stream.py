@@ -26,11 +26,12 @@ from fedsrc.common.canonical import file_digest
 from fedsrc.errors import FedsrcError
 from fedsrc.records.rows import Digests, row_digests, tidy
 from fedsrc.records.scan import Place, Version, check_version, file_version, readable, scan
-from fedsrc.records.table import Check, Columns, Missing, as_text, comparable, read_records
+from fedsrc.records.table import Check, Columns, Missing, as_text, collect_records, comparable
 from fedsrc.records.units import LOCAL_SITE, Names, Records, check_owner, several_answers
 
 BATCH = 1 << 17  # rows
 AHEAD = 8  # batches that the reader of a Parquet file may be ahead
+SMALL = 8_000_000  # bytes of a file that may be held in memory
 SORTER_KILOBYTES = 16_384
 
 
@@ -42,10 +43,11 @@ class Table:
     columns: Columns = field(default_factory=Columns)
     missing: Missing = "refuse"
     batch: int = BATCH
+    _held: dict[Version, list[pl.DataFrame]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def whole(self) -> Records:
         """The table in memory."""
-        return read_records(self.path, columns=self.columns, missing=self.missing)
+        return collect_records(*self._scan, self.columns, self.missing)
 
     def check(self) -> Check:
         """Return a check of this table's parts; refuse a missing column at once."""
@@ -68,7 +70,21 @@ class Table:
         return self.columns.like_source(self.present)
 
     def frames(self, columns: list[str] | None = None) -> Iterator[pl.DataFrame]:
-        """Yield the table in its own order, at most a batch of rows at a time; all columns, or some."""
+        """Yield the table in its own order, at most a batch of rows at a time; all columns, or some.
+
+        A small file is read once, and held until it changes.
+        """
+        version = self.version()
+        if version.size > SMALL:
+            yield from self._read(columns)
+            return
+        if version not in self._held:
+            self._held.clear()
+            self._held[version] = list(self._read(None))
+        for frame in self._held[version]:
+            yield frame if columns is None else frame.select(by_name(*columns))
+
+    def _read(self, columns: list[str] | None) -> Iterator[pl.DataFrame]:
         table, _ = self._scan
         if columns is not None:
             table = table.select(by_name(*columns))  # a name is a name, whatever pattern it looks like

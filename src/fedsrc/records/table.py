@@ -88,9 +88,15 @@ class Columns:
 
 def read_records(path: Path, *, columns: Columns | None = None, missing: Missing = "refuse") -> Records:
     """Read and check a CSV, Parquet or JSON-lines table; the first bad value is named with its line."""
-    names = columns or Columns()
     with readable(path):
         table, place = scan(path)
+    return collect_records(table, place, columns or Columns(), missing)
+
+
+def collect_records(table: pl.LazyFrame, place: Place, names: Columns, missing: Missing) -> Records:
+    """Read and check a table that was scanned."""
+    path = place.path
+    with readable(path):
         version = file_version(path)
         frame = table.collect()
     check = Check(place, names, missing, frame.columns)

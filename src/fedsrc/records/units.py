@@ -9,7 +9,7 @@ Theory: (v), What a program owes the neighbouring relation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -42,6 +42,9 @@ class Records:
     like_source: str | None = None  # an unused column that is called what a source would be, and repeats its values
     rows: Rows | None = None  # all columns of the table it was read from
     cut_by: str = ""  # which of those columns make units, sites, scores and losses
+    parts: dict[tuple[object, ...], NDArray[np.bool_]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )  # development parts that were found, by their rule
 
     def __len__(self) -> int:
         return self.score.size
