@@ -226,7 +226,7 @@ class Registration(Frozen):
 
         return mechanism(self.privacy, self.encoding, len(self.thresholds.values))
 
-    @property
+    @cached_property
     def weights(self) -> tuple[float, ...] | None:
         """Declared deployment weights, or None: the certificate then speaks of the mixture as calibrated."""
         if self.sites[0].weight is None:

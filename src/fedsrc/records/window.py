@@ -52,12 +52,15 @@ class _Before:
 
 
 def _find(seed: int, rows: int, place: int, batch: int) -> _Before:
-    """Find a place in the order, digit by digit of its key: each pass counts the next digit of those keys that begin
-    with the digits found."""
+    """Find a place in the order. Keys that fit a batch are sorted; of more, the place's key is found digit by digit:
+    each pass counts the next digit of those keys that begin with the digits found."""
     if place <= 0:
         return _Before(0, 0)
     if place >= rows:
         return _Before((1 << KEY) - 1, rows)
+    if rows <= batch:
+        keys = np.sort(key_stream(seed)(rows))
+        return _Before(int(keys[place]), place - int(np.searchsorted(keys, keys[place])))
     key, before = 0, 0
     for digits in range(KEY // DIGIT):
         below = np.cumsum(_digit_counts(seed, rows, key, digits, batch))
