@@ -220,8 +220,8 @@ def cut(folder: Path, rounds: int, after: int) -> Figures:
 
 def sign_cut(place: Path) -> Figures:
     """What the server would sign of a run that stands there: still open."""
-    registration, replay, chain = replay_run(place)
-    issue(registration, replay, chain).signed(server_key(place.parent)).save(place / CERTIFICATE)
+    replay, chain = replay_run(place)
+    issue(replay.registration, replay, chain).signed(server_key(place.parent)).save(place / CERTIFICATE)
     return {}
 
 

@@ -48,7 +48,7 @@ from fedsrc.protocol.disclosure import noise_words
 from fedsrc.protocol.methods import Betting
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
-from fedsrc.protocol.transcript import Announced, Chain, Closed, Entry, Opened
+from fedsrc.protocol.transcript import Announced, Chain, Closed, Entry, Opened, read_transcript
 from fedsrc.report import charts, rows
 from fedsrc.report import live_page as live
 from fedsrc.report.card import card_text, view_text
@@ -56,7 +56,7 @@ from fedsrc.report.html import fragment, page, policy
 from fedsrc.report.live_page import Server, Watch, is_loopback, names_us, serving
 from fedsrc.report.markdown import card_markdown
 from fedsrc.report.view import FORMAT, View, Watched, build_view, estimate, view_json, view_run
-from fedsrc.server.folder import LOG, read_run
+from fedsrc.server.folder import LOG, read_registration
 from fedsrc.server.follow import Follower
 from fedsrc.server.issue import issue
 from fedsrc.server.state import Replay
@@ -148,7 +148,7 @@ def test_a_certified_run(certified: Path) -> None:
 
 def test_the_evidence_is_that_of_the_certified_threshold_round_by_round(certified: Path) -> None:
     """Against the certificates that the same transcript gives when it is cut after each round."""
-    reg, entries, chain = read_run(certified)
+    reg, (entries, chain) = read_registration(certified), read_transcript(certified / TRANSCRIPT)
     assert isinstance(reg.certificate, Betting)
     evidence = view_run(certified)["evidence"]
     place = reg.thresholds.values.index(evidence["threshold"])
@@ -262,7 +262,7 @@ def test_what_is_missing_is_estimated(certified: Path, abstained: Path, tmp_path
 
 def test_beyond_the_line_the_registered_rounds_go_on(certified: Path, tmp_path: Path) -> None:
     """Every form says so, in the round that it was, and none says that nothing is shown."""
-    reg, entries, _ = read_run(certified)
+    reg, (entries, _) = read_registration(certified), read_transcript(certified / TRANSCRIPT)
     view = view_run(copied(certified, tmp_path / "run", lines=25))  # three rounds of four
     cuts = [i + 1 for i, entry in enumerate(entries) if isinstance(entry, Closed)]
     first = next(k for k, cut in enumerate(cuts, start=1) if Replay(reg, entries[:cut]).choice is not None)

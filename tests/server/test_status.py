@@ -61,7 +61,7 @@ def test_trouble_is_shown(tmp_path: Path) -> None:
     assert state.turned_away == 1
     assert "it is not a hello" in state.latest[0]
     text = "\n".join(words(state))
-    assert "c: has not been there" in text
+    assert "c: has not connected yet" in text
     assert f"a: 0 releases, 30 of 150 units left, 2 absent (last: site 'a' refused: {Refusal.NOT_ALLOWED})" in text
     assert "it is not a release" in text
     assert "\x1b" not in text
@@ -83,8 +83,8 @@ def test_an_open_run_is_read_while_it_is_written(tmp_path: Path) -> None:
     assert asked == ["a", "b"]
     with closing(Transcript(tmp_path / "run" / TRANSCRIPT)):
         assert run_state(tmp_path / "run").writing
-        assert "a process is at it" in words(run_state(tmp_path / "run"))[0]
-    assert "nobody is at it" in words(run_state(tmp_path / "run"))[0]
+        assert "OPEN, running" in words(run_state(tmp_path / "run"))[0]
+    assert "OPEN, not running" in words(run_state(tmp_path / "run"))[0]
 
 
 def test_the_command(tmp_path: Path) -> None:

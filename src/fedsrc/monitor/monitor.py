@@ -1,7 +1,7 @@
-"""The monitor of a deployed certificate: how one is registered, and where it stands.
+"""Register the monitor of a deployed certificate, and read its state.
 
-A monitor's folder is a run folder like a certificate's: registration, transcript, and a signed account of it. Its
-registration names the certificate it watches over by the SHA-256 of its file.
+A monitor's folder is a run folder: registration, transcript, and a signed account of them. The registration names the
+certificate that it watches by the SHA-256 of its file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ REFUSALS = 0.002  # of the false-alarm probability, kept for honest releases tha
 
 @dataclass(frozen=True)
 class MonitorChoices:
-    """What a user decides of a monitor; everything else comes from the certificate's registration."""
+    """What a user decides about a monitor; everything else comes from the certificate's registration."""
 
     false_alarm: float | None = None
     run_length: int | None = None
@@ -56,10 +56,10 @@ class MonitorChoices:
 
 @dataclass(frozen=True)
 class MonitorState:
-    """Where a monitor stands, in words and numbers, as its verified folder says.
+    """The state of a monitor, from its verified folder.
 
-    `log_evidence` reaching `log_line` is the alarm; `progress` is their ratio, between 0 and 1. Risk estimates are
-    noised and bound nothing. `history` has per round: round, records, log_evidence, risk_estimate.
+    The alarm is `log_evidence` reaching `log_line`; `progress` is their ratio, between 0 and 1. Risk estimates are
+    noised and bound nothing.
     """
 
     state: Word
@@ -92,9 +92,9 @@ class MonitorState:
 
 
 def register_monitor(folder: Path, choices: MonitorChoices, *, trusted: tuple[str, ...] = ()) -> Registration:
-    """A registration that watches over the certificate of a run folder, which is verified first.
+    """Verify the certificate of a run folder, and return the registration of a monitor that watches it.
 
-    One threshold, the certified one, so that a release is two noised numbers at sensitivity one.
+    It has one threshold, the certified one, so that a release is two noised numbers at sensitivity one.
     """
     found = verify(folder, trusted=trusted)
     if found.signed.status != "CERTIFIED":
@@ -132,10 +132,10 @@ def register_monitor(folder: Path, choices: MonitorChoices, *, trusted: tuple[st
 
 
 def state(folder: Path, *, trusted: tuple[str, ...] = (), certificate: Path | None = None) -> MonitorState:
-    """Where the monitor in a folder stands: recomputed from its transcript, its chain and signature checked.
+    """Recompute the state of a folder's monitor from its transcript, and check chain and signature.
 
-    The signed account may be of an earlier line, while the monitor is at work. With `certificate` (a run folder, or
-    the file), the monitor must be of that certificate.
+    While the monitor runs, the signed account may be of an earlier line. With `certificate` (a run folder, or the
+    file), the monitor must be of that certificate.
     """
     registration = read_registration(folder)
     if registration.monitor is None:
@@ -149,7 +149,7 @@ def state(folder: Path, *, trusted: tuple[str, ...] = (), certificate: Path | No
 
 
 def _account(registration: Registration, folder: Path, trusted: tuple[str, ...]) -> MonitorAccount:
-    """What the transcript comes to; the signed account must follow from it as it is or was."""
+    """Return what the transcript comes to; the signed account must follow from it as it is or was."""
     where = folder / CERTIFICATE
     found = MonitorAccount.read(where)
     replay, chain, follows = Replay(registration), Chain(), False
@@ -170,12 +170,12 @@ def _account(registration: Registration, folder: Path, trusted: tuple[str, ...])
 
 
 def monitor_alarm(folder: Path, *, trusted: tuple[str, ...] = (), certificate: Path | None = None) -> bool:
-    """Whether the monitor in a folder has raised its alarm; a folder that does not verify is an error."""
+    """Return whether the monitor in a folder has raised its alarm; a folder that does not verify is an error."""
     return state(folder, trusted=trusted, certificate=certificate).alarm
 
 
 def state_of(found: MonitorAccount) -> MonitorState:
-    """A monitor's state from its verified account."""
+    """Return a monitor's state from its verified account."""
     level, line, alarm = found.log_evidence, found.log_line, found.alarm
     return MonitorState(
         state=WORDS[found.status],
@@ -205,7 +205,7 @@ def state_of(found: MonitorAccount) -> MonitorState:
 
 
 def words(found: MonitorState) -> list[str]:
-    """A monitor's state, line by line."""
+    """Describe a monitor's state, line by line."""
     lines = [found.sentence, "", f"Monitor: {found.state.upper()}  (line: risk {found.alarm_risk:g})", found.guarantee]
     if found.alarm:
         lines.append(f"The change seems to have begun in round {found.likely_since} (an estimate).")
@@ -227,7 +227,7 @@ def words(found: MonitorState) -> list[str]:
 
 
 def brief(found: MonitorState) -> str:
-    """A monitor's state in one paragraph."""
+    """Describe a monitor's state in one paragraph."""
     if found.log_evidence is None:
         return found.sentence
     evidence = f"evidence {found.log_evidence:.2f}, alarm at {found.log_line:.2f} (the logarithm of {_stake(found)})"
@@ -236,8 +236,8 @@ def brief(found: MonitorState) -> str:
 
 
 def recent_words(found: MonitorState) -> str:
-    """The latest estimate of the risk, and the rounds that it is over: at an alarm the last one alone, because the ones
-    before it may be from before the change."""
+    """Describe the latest risk estimate and the rounds it is over: at an alarm the last one alone, because earlier
+    rounds may be from before the change."""
     latest = found.history[-1]
     if found.alarm and latest.risk_estimate is not None:
         return f"in round {latest.round} about {latest.risk_estimate:.3g}"
@@ -263,8 +263,8 @@ def _guarantee(choices: MonitorChoices) -> dict[str, Any]:
 
 
 def _sites(base: Registration, choices: MonitorChoices) -> list[dict[str, Any]]:
-    """The certificate's sites. Fresh units are of the deployed traffic itself, so no drift is allowed for; accepted
-    answers mix the sites otherwise than traffic does, so its weights are not theirs."""
+    """Return the certificate's sites. Fresh units are of the deployed traffic itself, so there is no drift; accepted
+    answers mix the sites differently from traffic, so its weights are not theirs."""
     weights = choices.weights
     if weights is None and choices.sample == "traffic" and base.weights is not None:
         weights = {site.name: site.weight or 0.0 for site in base.sites}

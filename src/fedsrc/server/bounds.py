@@ -1,8 +1,8 @@
-"""The translator: the registration's words into the mathematics' symbols, and bounds back into words.
+"""Translate the registration's words into the symbols of `maths`, and bounds back into words.
 
-`look` is what happens after every round: bounds that decide. `report` adds the diagnostics a reader wants to see.
-Bounds give away a margin for floating point and are rounded outward to 9 decimals before they are compared and
-written, so that another machine's last digits do not matter.
+`look` computes the bounds that decide after a round. `report` adds the diagnostics that a reader wants to see. Bounds
+give away a margin for floating point and are rounded outward to 9 decimals before they are compared and written, so
+that another machine's last digits do not matter.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Look:
     rejected: NDArray[np.bool_] | None = None
 
     def choice(self) -> int | None:
-        """The certified threshold with the largest acceptance bound, or None.
+        """Return the certified threshold with the largest acceptance bound, or None.
 
         Paper: eq. (selection).
         """
@@ -63,7 +63,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Everything reported per threshold."""
+    """Everything that is reported per threshold."""
 
     contrast_upper: Floats
     acceptance_lower: Floats
@@ -89,8 +89,8 @@ class BettingPlan:
 class Plan:
     """What decides: the claim, the method with its budgets, and the thresholds' weights.
 
-    v0        least noise variance, of the stitched boundaries
-    carries   the mixture spoken of is fixed, so that what an earlier look showed stays shown
+    v0        least noise variance of the stitched boundaries
+    carries   the mixture is fixed, so what an earlier look showed stays shown
     """
 
     method: Betting | Stitched
@@ -110,7 +110,7 @@ def plan_of(registration: Registration) -> Plan:
 
 @lru_cache(maxsize=64)
 def betting_plan(method: Betting, target_risk: float, min_acceptance: float, weights: tuple[float, ...]) -> BettingPlan:
-    """Ladder, bets, centres and weights of a betting registration."""
+    """Compile the ladder, bets, centres and weights of a betting registration."""
     b, c, w = method.bets, method.centres, np.asarray(weights)
     return BettingPlan(
         betting.ladder(method.ladder, count=b.count, low=b.low, high=b.high),
@@ -121,14 +121,14 @@ def betting_plan(method: Betting, target_risk: float, min_acceptance: float, wei
 
 
 def sample(registration: Registration, tally: Tally) -> Sample:
-    """The sample that a tally holds."""
+    """Return the sample that a tally holds."""
     seen = masses(registration, tally.sums, tally.releases)
     return Sample(seen.plus(tally.charge), tally.total, transfer(registration, tally))
 
 
 def look(registration: Registration, seen: Sample, before: Look | None = None) -> Look:
-    """Bounds that decide after a round. Where the mixture is fixed (declared weights, or one site), what an earlier
-    round showed stays shown; otherwise the mixture spoken of changes with every round, and each stands alone.
+    """Compute the bounds that decide after a round. If the mixture is fixed (declared weights, or one site), what an
+    earlier round showed stays shown; otherwise it changes with every round, and each stands alone.
 
     Theory: (iv), Ladder.
     """
@@ -136,15 +136,15 @@ def look(registration: Registration, seen: Sample, before: Look | None = None) -
 
 
 def decide(plan: Plan, seen: Sample, before: Look | None = None) -> Look:
-    """`look`, for a plan: of a registration, or of a study with budgets of its own."""
+    """Do what `look` does for a plan: a registration's, or that of a study with budgets of its own."""
     if isinstance(plan.method, Betting):
         return _look_betting(plan, plan.method, seen, before if plan.carries else None)
     return _look_stitched(plan, plan.method, seen)
 
 
 def for_target_only(registration: Registration, now: Look) -> Look:
-    """The look without its claim on other targets: where the mixture spoken of changed between looks, the ladder is
-    proved for the registered target alone.
+    """Drop a look's claim on other targets: if the mixture changed between looks, the ladder is proved for the
+    registered target alone.
 
     Theory: (iv), Ladder.
     """
@@ -153,7 +153,7 @@ def for_target_only(registration: Registration, now: Look) -> Look:
 
 
 def report(registration: Registration, seen: Sample, decided: Look) -> Bounds:
-    """The deciding bounds with contrast, widths and log-wealth beside them."""
+    """Add contrast, widths and log-wealth to the deciding bounds."""
     plan = plan_of(registration)
     if isinstance(plan.method, Betting):
         return _report_betting(plan, plan.method, seen, decided)
@@ -171,7 +171,7 @@ def down(x: Floats) -> Floats:
 
 
 def nested(a: Floats) -> Floats:
-    """Acceptance falls with the threshold and all bounds hold at once, so a higher threshold's bound serves below."""
+    """Let a higher threshold's bound serve below: acceptance falls with the threshold, and all bounds hold at once."""
     return np.maximum.accumulate(a[..., ::-1], axis=-1)[..., ::-1]
 
 

@@ -1,4 +1,4 @@
-"""The folder of a run: its registration, transcript and certificate, read, checked and written."""
+"""Read and check the folder of a run: its registration, transcript and certificate."""
 
 from __future__ import annotations
 
@@ -11,33 +11,25 @@ from fedsrc.protocol.certificate import Signed, read_signed
 from fedsrc.protocol.damage import AGAIN
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
-from fedsrc.protocol.transcript import Chain, Entry, Opened, read_entries, read_transcript
+from fedsrc.protocol.transcript import Chain, Entry, Opened, read_entries
 from fedsrc.server.state import Replay
 
-LOG = "live.log"  # in a run folder: what happened, in words; the transcript is what counts
+LOG = "live.log"  # what happened in a live run, in words; only the transcript counts
 
 
-def read_run(folder: Path) -> tuple[Registration, list[Entry], Chain]:
-    """The registration and checked transcript of a run folder."""
-    registration = read_registration(folder)
-    check_transcript(folder, needed=True)
-    entries, chain = read_transcript(folder / TRANSCRIPT)
-    return registration, entries, chain
-
-
-def replay_run(folder: Path) -> tuple[Registration, Replay, Chain]:
-    """A run folder's registration and its transcript, replayed line by line."""
+def replay_run(folder: Path) -> tuple[Replay, Chain]:
+    """Replay the transcript of a run folder line by line."""
     registration = read_registration(folder)
     check_transcript(folder, needed=True)
     replay, chain, lines = Replay(registration), Chain(), read_entries(folder / TRANSCRIPT)
     for entry, chain in lines:
         fold(replay, entry, chain, lines, folder)
-    return registration, replay, chain
+    return replay, chain
 
 
 def fold(replay: Replay, entry: Entry, chain: Chain, rest: Iterator[tuple[Entry, Chain]], folder: Path) -> None:
-    """Replay one entry of a run folder. Where it is refused, what became of the folder's files is said first; that a
-    line was changed shows in the rest of them."""
+    """Replay one entry of a run folder. If it is refused, first report a changed registration or transcript; that a
+    line was changed shows in the chain after the rest of them."""
     try:
         replay.step(entry)
     except FedsrcError as error:
@@ -49,7 +41,7 @@ def fold(replay: Replay, entry: Entry, chain: Chain, rest: Iterator[tuple[Entry,
 
 
 def read_registration(folder: Path) -> Registration:
-    """The registration of a run folder."""
+    """Read the registration of a run folder."""
     if not folder.is_dir():
         raise FedsrcError("there is no such run folder", where=str(folder))
     path = folder / REGISTRATION
@@ -66,14 +58,14 @@ def read_registration(folder: Path) -> Registration:
 
 
 def check_transcript(folder: Path, *, needed: bool = False) -> None:
-    """Refuse a folder without a transcript where one is needed: for a certificate, or because the run is below it."""
+    """Refuse a folder without a transcript if it should have one: for its certificate, or because the run is below."""
     place = folder / TRANSCRIPT
     if not place.exists() and (needed or (folder / CERTIFICATE).exists() or runs_below(folder)):
         raise missing_file(place)
 
 
 def _check_opened(entry: Entry, registration: Registration, folder: Path) -> None:
-    """Refuse a registration that is not the one which the transcript was opened under."""
+    """Refuse a registration other than the one that the transcript was opened under."""
     if isinstance(entry, Opened) and entry.registration != registration.digest:
         found = _signed_certificate(folder)
         if found is not None and found.registration == registration.digest:
@@ -88,7 +80,7 @@ def _check_opened(entry: Entry, registration: Registration, folder: Path) -> Non
 
 
 def _check_head(chain: Chain, folder: Path, error: FedsrcError) -> None:
-    """Refuse a transcript that is not the one which the folder's certificate was signed over."""
+    """Refuse a transcript other than the one that the folder's certificate was signed over."""
     found = _signed_certificate(folder)
     if found is not None and found.transcript != chain.head:
         what = f"the transcript was changed after it was signed ({error.what})"
@@ -96,7 +88,7 @@ def _check_head(chain: Chain, folder: Path, error: FedsrcError) -> None:
 
 
 def _signed_certificate(folder: Path) -> Signed | None:
-    """The folder's certificate, if there is one and its signature fits."""
+    """Return the folder's certificate, if there is one and its signature fits."""
     path = folder / CERTIFICATE
     if not path.exists():
         return None
@@ -105,12 +97,12 @@ def _signed_certificate(folder: Path) -> Signed | None:
 
 
 def runs_below(folder: Path) -> list[Path]:
-    """Folders one level below that hold a run."""
+    """Return the folders one level below that hold a run."""
     return sorted(path.parent for path in folder.glob(f"*/{TRANSCRIPT}"))
 
 
 def missing_file(path: Path) -> FedsrcError:
-    """The error for a run folder that lacks a file."""
+    """Return the error for a run folder that lacks a file."""
     below = [str(each) for each in runs_below(path.parent)]
     if below:
         what = f"there is no run in this folder; there is one below it, in {below[0]}"
@@ -121,7 +113,7 @@ def missing_file(path: Path) -> FedsrcError:
 
 
 def check_server_key(registration: Registration, key: Key) -> None:
-    """A registration that names its server's key is run and signed by that key alone."""
+    """Refuse a key other than the one that the registration names for its server."""
     if registration.server_key is not None and registration.server_key != public_hex(key):
         raise FedsrcError(
             f"this registration is run by the server with key {registration.server_key}",

@@ -1,4 +1,4 @@
-"""A run folder read as it grows: each look reads only what is new, and nothing in the folder is touched."""
+"""Follow a run folder as it grows: each update reads only what is new, and changes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FILES = (TRANSCRIPT, REGISTRATION, CERTIFICATE, CERTIFICATE + SUFFIX, LOG)
 
 @dataclass(frozen=True)
 class Round:
-    """The evidence after a round, per threshold: log-wealth of the bets at the target, or the contrast's bound."""
+    """The evidence after a round per threshold: the log-wealth of bets at the target, or the contrast's bound."""
 
     round: int
     records: int
@@ -38,7 +38,7 @@ class Round:
 
 
 class Follower:
-    """A run: its registration, and its transcript replayed as far as it is written."""
+    """A run's registration, and its transcript replayed as far as it is written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -58,7 +58,7 @@ class Follower:
         self._stamps: Stamps = ()
 
     def update(self) -> bool:
-        """Read what is new; whether anything was. A last line that is still being written waits for the next time."""
+        """Read what is new, and return whether anything was. A last line that is still being written waits."""
         now = stamps(self.folder)
         if now == self._stamps:
             return False
@@ -77,14 +77,14 @@ class Follower:
         return True
 
     def _entries(self) -> Iterator[tuple[Entry, Chain]]:
-        """What is new, checked, each entry with the chain after it."""
+        """Yield the new entries, checked, each with the chain after it."""
         chain = self.chain
         for line in self._new_lines():
             entry, chain = chain.read(line, str(self.folder / TRANSCRIPT))
             yield entry, chain
 
     def _replaced(self, now: Stamp | None) -> bool:
-        """Whether the transcript is another than the one read so far: that one only grows."""
+        """Return whether the transcript is another file than the one read so far, which only grows."""
         before = self._stamps[0] if self._stamps else None
         if before is None or now is None or now == before:
             return now is None and self.chain.lines > 0
@@ -110,7 +110,7 @@ class Follower:
 
     @property
     def reached(self) -> int | None:
-        """The round since which the evidence is beyond its line; None when it is not now."""
+        """The round since which the evidence has been beyond its line, or None."""
         since: int | None = None
         for each in self.rounds:
             since = (since or each.round) if each.able else None
@@ -130,7 +130,7 @@ class Follower:
 
 
 def stamps(folder: Path) -> Stamps:
-    """What changes when anything in a run folder does."""
+    """Return what changes whenever a file of a run folder does."""
     return tuple(_stamp(folder / name) for name in FILES)
 
 

@@ -1,4 +1,4 @@
-"""The recruiter: who is asked next, and for how many. It reads the transcript's public numbers only."""
+"""The recruiter decides which sites are asked next, and for how many slots, from public numbers alone."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Bools = NDArray[np.bool_]
 
 
 def next_slots(registration: Registration, tally: Tally, left: Sequence[int]) -> list[int]:
-    """Slots to ask of each site in the next round; all zero when nothing is left to ask.
+    """Return the slots to ask of each site in the next round; all zero when nothing is left to ask.
 
     `first` and `final`: every site; with declared weights, each is asked for what brings it to its weight.
     `recruit`: the one site with the largest deficit to its weight (first in registered order on a tie).
-    With declared weights nobody is asked for units that can only lose: those of other sites, once sites that hold as
-    much weight as the target risk are used up.
+    With declared weights no site is asked for units that can only lose: once sites that hold as much weight as the
+    target risk are used up, those of the others.
     A monitor asks all sites in every round, in proportion, and waits while one that has a weight has nothing.
     """
     if registration.monitor is not None:
@@ -70,19 +70,20 @@ def _shares(w: Floats, total: Floats) -> Ints:
 
 
 def _level(w: Floats, drawn: Ints, of: Bools) -> Floats:
-    """The total of which these sites' units are their shares."""
+    """Return the total of which these sites' units are their shares."""
     weight = np.cumsum(np.where(of, w, 0.0), axis=1)[:, -1:]  # in order, one by one: the same in every row
     weight = np.where((of | (w == 0)).all(axis=1, keepdims=True), 1.0, weight)
     return np.asarray(drawn.sum(axis=1, keepdims=True) / np.where(weight > 0, weight, 1.0))
 
 
 def _caps(w: Floats, drawn: Ints, left: Ints, there: Bools) -> Floats:
-    """The largest total of which each site has its share; no limit for one that has not been there: it may yet come."""
+    """Return the largest total of which each site has its share; no limit for one that may yet come."""
     return np.where(there & (w > 0), (drawn + left) / np.where(w > 0, w, 1.0), np.inf)
 
 
 def _last_level(registration: Registration, w: Floats, caps: Floats) -> Floats:
-    """Above it, sites of as much weight as the target risk have less than their share: more units can only lose.
+    """Return the level above which more units can only lose, because sites of as much weight as the target risk have
+    less than their share.
 
     Theory: (iv), Slots, units that can only lose.
     """
@@ -93,7 +94,7 @@ def _last_level(registration: Registration, w: Floats, caps: Floats) -> Floats:
 
 
 def _in_proportion(registration: Registration, left: Sequence[int]) -> list[int]:
-    """Every round of a monitor mixes the sites alike: by their weights, or else by what they have."""
+    """Return a monitor's slots: every round mixes the sites by their weights, or else by what they have."""
     weights = registration.weights or tuple(each / max(1, sum(left)) for each in left)
     parts = list(zip(left, weights, strict=True))
     most = min((int(room / weight + 1e-9) for room, weight in parts if weight > 0), default=0)
@@ -102,7 +103,7 @@ def _in_proportion(registration: Registration, left: Sequence[int]) -> list[int]
 
 
 def whole(batch: int, left: int) -> int:
-    """A batch, or all that is left when less than half a batch would remain: a tiny release carries full noise."""
+    """Return a batch, or all that is left if less than half a batch would remain: a tiny release has full noise."""
     return left if left < 1.5 * batch else batch
 
 
@@ -121,7 +122,7 @@ def _one_site(registration: Registration, drawn: Sequence[int], left: Sequence[i
 
 
 def make_requests(registration: Registration, slots: Sequence[int], *, number: int, round: int) -> list[Request]:
-    """Requests for the asked sites, numbered on from `number`, in registered order."""
+    """Return the requests for the asked sites, in registered order, numbered from `number` + 1."""
     scale = registration.mechanism.scale
     asked = [(site.name, n) for site, n in zip(registration.sites, slots, strict=True) if n > 0]
     return [

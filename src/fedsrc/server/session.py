@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from fedsrc.common.durable import write_whole
@@ -68,9 +67,7 @@ class Session:
         self._asked = {digest: request.site for digest, request in self.replay.asked.items()}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.transcript.close()
 
     def record(self, *entries: Entry) -> None:

@@ -1,6 +1,6 @@
-"""Replaying a transcript: one entry at a time into the state of the run, refusing whatever breaks the protocol.
+"""Replay a transcript: fold it entry by entry into the state of the run, and refuse whatever breaks the protocol.
 
-The live run and `verify` walk the same path, so a transcript that a third party replays gives the same state.
+Running and `verify` take the same path, so a third party that replays a transcript gets the same state.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedsrc.protocol.transcript import Absent, Announced, Arrived, Asked, Closed
 from fedsrc.server.alarm import Watch
 from fedsrc.server.bounds import Look, for_target_only, look, sample
 from fedsrc.server.recruiter import make_requests, next_slots
-from fedsrc.server.tally import Tally, add_all, empty, implausible, lose
+from fedsrc.server.tally import Tally, add, empty, implausible, lose
 
 Status = Literal["CERTIFIED", "OPEN", "ABSTAIN", "STILL SUPPORTED", "ALARM"]
 Reason = Literal["certified", "rounds used", "units used", "alarm"]
@@ -34,27 +34,25 @@ class SiteChain:
         self.place, self.head, self.missing = 0, START, 0
 
     def broken_by(self, release: Release) -> str | None:
-        """Why a release cannot be the next one, or None."""
+        """Return why a release cannot be the next one, or None."""
         gap = release.place - self.place - 1
         if not 0 <= gap <= self.missing:
-            return (
-                f"it is release {release.place} of its site, and {self.place} came before it and {self.missing} did not"
-            )
+            before = f"{self.place} came before it and {self.missing} did not"
+            return f"it is release {release.place} of its site, and {before}"
         if gap == 0 and release.before != self.head:
             return "it does not name the release before it: one was left out, or the site's ledger was set back"
         return None
 
     def add(self, release: Release) -> None:
-        """The release arrived."""
         self.place, self.head, self.missing = release.place, release.digest, 0
 
     def miss(self) -> None:
-        """A request was not answered, or its answer was refused: the site may have made a release for it."""
+        """Count a request without an accepted answer: the site may have made a release for it."""
         self.missing += 1
 
 
 class Replay:
-    """State of a run: a fold over transcript entries."""
+    """The state of a run: a fold over transcript entries."""
 
     def __init__(self, registration: Registration, entries: Iterable[Entry] = ()) -> None:
         self.registration = registration
@@ -65,12 +63,13 @@ class Replay:
         self.used = [0] * len(registration.sites)  # slots asked for
         self.announced: set[str] = set(self.index) if self.charging else set()
         self.chains = [SiteChain() for _ in registration.sites]
-        self.tries = 1  # certificates registered on the same records, this one too, by the sites' own word
-        self.others = 0.0  # the failure probabilities of the others, added up
+        self.tries = 1  # certificates registered on the same records, this one included, as the sites say
+        self.others = 0.0  # sum of the failure probabilities of the others
         self.orders: set[str] = set()
         self.rounds = 0
         self.number = 0
         self.in_round = False
+        self._next: list[Request] | None = None  # the next round's requests, until a site or a round changes them
         self.due: deque[Request] = deque()  # requests of the current round that are still to be asked
         self.asked: dict[str, Request] = {}  # asked in the current round and not yet answered
         self.own: dict[str, Release] = {}  # answers to open requests whose signature fits, by request
@@ -98,23 +97,26 @@ class Replay:
 
     @property
     def choice(self) -> int | None:
-        """The certified threshold that the rule selects now, if any."""
+        """The certified threshold that the rule selects, if any."""
         return None if self.look is None else self.look.choice()
 
     @property
     def never_came(self) -> list[str]:
-        """Registered sites that nobody has said anything for: they are asked for nothing."""
+        """Registered sites that have announced nothing, and are asked for nothing."""
         return [name for name in self.index if name not in self.announced]
 
     def plan(self) -> list[Request]:
-        """Requests still to be asked in this round; between rounds, those of the next. From public numbers alone."""
+        """Return the requests still to be asked in this round; between rounds, those of the next, which follow from
+        public numbers alone."""
         if self.in_round:
             return list(self.due)
-        slots = next_slots(self.registration, self.tally, self.left)
-        return make_requests(self.registration, slots, number=self.number, round=self.rounds + 1)
+        if self._next is None:
+            slots = next_slots(self.registration, self.tally, self.left)
+            self._next = make_requests(self.registration, slots, number=self.number, round=self.rounds + 1)
+        return self._next
 
     def why_over(self) -> Reason | None:
-        """Whether, between rounds, the schedule is at its end."""
+        """Return why the schedule ends between these rounds, or None."""
         if self.in_round:
             return None
         if self.watch is not None and self.watch.alarm:
@@ -125,11 +127,11 @@ class Replay:
             return "rounds used"
         if self.watch is not None:
             return None  # fresh units may come
-        return None if any(next_slots(self.registration, self.tally, self.left)) else "units used"
+        return None if self.plan() else "units used"
 
     @property
     def resting(self) -> bool:
-        """Whether a monitor waits for fresh units: nobody has any to ask for."""
+        """Whether a monitor waits for fresh units, since no site has any left."""
         return self.watch is not None and not self.in_round and not self.plan()
 
     def step(self, entry: Entry) -> None:
@@ -155,7 +157,7 @@ class Replay:
                 self._end(entry)
 
     def check(self, release: Release) -> str | None:
-        """Why a release is not acceptable as the answer to an open request, or None. It is looked at once."""
+        """Return why a release is not accepted as the answer to an open request, or None. It is checked once."""
         if self.passed.get(release.request) is release:
             return None
         problem = self.foreign(release) or self.misshapen(release)
@@ -164,8 +166,8 @@ class Replay:
         return problem
 
     def foreign(self, release: Release) -> str | None:
-        """Return why a release is not the open request's own, or None: anybody could have made it, so it decides
-        nothing. A signature is checked once."""
+        """Return why a release is not its site's own answer to an open request, or None. Anybody could have made such
+        a release, so it decides nothing."""
         if self.own.get(release.request) is release:
             return None
         request = self.asked.get(release.request)
@@ -178,7 +180,7 @@ class Replay:
         return None
 
     def misshapen(self, release: Release) -> str | None:
-        """Why the answer to an open request is refused, or None."""
+        """Return why a site's own answer is refused, or None."""
         request = self.asked[release.request]
         if (release.site, release.slots, release.scale) != (request.site, request.slots, request.scale):
             return "its site, slots or noise scale differ from the request"
@@ -187,11 +189,8 @@ class Replay:
             return "its length differs from the registered one"
         if max(map(abs, (*release.first, *release.second)), default=0) >= 1 << 61:
             return "its numbers are absurdly large"
-        return self._unchained(release) or implausible(self.registration, release, request.number)
-
-    def _unchained(self, release: Release) -> str | None:
-        """Why a release does not continue its site's chain: then a release was left out, or made twice."""
-        return self.chains[self.index[release.site]].broken_by(release)
+        unchained = self.chains[self.index[release.site]].broken_by(release)
+        return unchained or implausible(self.registration, release, request.number)
 
     def _open(self, entry: Opened) -> None:
         if entry.registration != self.registration.digest:
@@ -201,7 +200,7 @@ class Replay:
     def _announce(self, entry: Announced) -> None:
         if self.charging:
             raise _broken("with dropout charged, what a site has is registered and not announced")
-        again = self.watch is not None  # to a monitor a site says anew what it has, whenever that changes
+        again = self.watch is not None  # a monitor's site announces whatever changes
         if entry.site not in self.index or (entry.site in self.announced and not again) or self.in_round:
             raise _broken(f"site {entry.site!r} cannot announce units here")
         if not self._own_word(entry):
@@ -211,10 +210,11 @@ class Replay:
             raise _broken(f"site {entry.site!r} announces more than its registered capacity")
         self.left[self.index[entry.site]] = entry.units
         self.announced.add(entry.site)
+        self._next = None
 
     def _own_word(self, entry: Announced) -> bool:
-        """Whether a site's units are its own signed word, or its registered capacity; one without a key has no word of
-        its own, and a monitor may go on without a site."""
+        """Return whether a site signed for its units, or they are its registered capacity. A site without a key cannot
+        sign, and a monitor may go on without a site."""
         site, hello = self.registration.site(entry.site), entry.hello
         if hello is None:
             return site.key is None or entry.units == site.capacity or (self.watch is not None and entry.units == 0)
@@ -262,7 +262,7 @@ class Replay:
             self.tally = lose(self.registration, self.tally, site, request.slots, request.number)
 
     def _settle(self, request: str) -> Request:
-        """The request is no longer open."""
+        """Take a request off the open ones."""
         self.own.pop(request, None)
         self.passed.pop(request, None)
         return self.asked.pop(request)
@@ -274,11 +274,11 @@ class Replay:
     def _close(self, entry: Closed) -> None:
         if not self.in_round or entry.round != self.rounds + 1 or self.due or self.asked:
             raise _broken(f"round {entry.round} cannot be closed here")
-        self.tally = add_all(self.tally, [(self.index[each.site], each) for each in self.answered])
+        self.tally = add(self.tally, [(self.index[each.site], each) for each in self.answered])
         self.times += [each.time for each in self.answered]
         if self.watch is not None:
             self.watch.close(entry.round, [(self.index[each.site], each) for each in self.answered])
-        self.answered, self.in_round, self.rounds = [], False, entry.round
+        self.answered, self.in_round, self.rounds, self._next = [], False, entry.round, None
         if self.watch is not None or self.tally.total == 0:
             return
         now = look(self.registration, sample(self.registration, self.tally), self.look)

@@ -1,4 +1,4 @@
-"""The state of a run, from its folder alone and without touching it, whether it is played by files, live or here."""
+"""The state of a run, read from its folder without changing it, whatever mode plays it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedsrc.server.state import Replay, Status
 
 REFUSED = re.compile(r"^\S+ refused: (.*)$")
 SHOWN = 5  # refusals
-MAX_LOG = 64_000_000  # bytes; a live run turns its log over before
+MAX_LOG = 64_000_000  # bytes; a live run rotates its log before
 
 
 @dataclass
@@ -29,14 +29,14 @@ class SiteState:
     """What the transcript says of one site."""
 
     name: str
-    announced: int | None = None  # units; None: it has not been there
+    announced: int | None = None  # units; None before it has connected
     left: int = 0
     arrived: int = 0
     absent: int = 0
     refused: int = 0
     last: str | None = None  # when its latest release was made, by its own clock
     waiting: bool = False  # a request to it is open
-    reason: str = ""  # why its latest request came to nothing
+    reason: str = ""  # why its latest request failed
 
 
 @dataclass
@@ -56,7 +56,7 @@ class RunState:
     lines: int
     writing: bool  # a process holds the transcript now
     certificate: bool  # there is one
-    notice: bool  # and something lies beside it that should be a notice of its revocation
+    notice: bool  # a notice of revocation, or something in its place, lies beside it
     turned_away: int = 0  # hellos and nodes, by the log of a live run
     latest: list[str] = field(default_factory=list)
 
@@ -86,7 +86,7 @@ class SiteStates:
                 site.reason = entry.reason
 
     def now(self, replay: Replay) -> list[SiteState]:
-        """The sites as they stand, in registered order."""
+        """Return the sites' state, in registered order."""
         waiting = set(self._whose.values())
         return [
             replace(site, left=replay.left[replay.index[name]], waiting=name in waiting)
@@ -122,7 +122,7 @@ def run_state(folder: Path) -> RunState:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process writes this transcript now."""
+    """Return whether a process holds this transcript."""
     if not path.exists():
         return False
     with open_regular(path) as file:
@@ -142,14 +142,14 @@ def _read(path: Path) -> tuple[list[Entry], Chain]:
 
 
 def refusals(path: Path) -> Iterable[str]:
-    """Who was turned away, by the log of a live run."""
+    """Yield who was turned away, from the log of a live run."""
     if os.access(path, os.R_OK):  # the log is its owner's alone
         found = (REFUSED.match(line) for line in read_bytes(path, MAX_LOG).decode(errors="replace").splitlines())
         yield from (match[1] for match in found if match)
 
 
 def words(state: RunState) -> list[str]:
-    """A run's state, line by line."""
+    """Describe a run's state, line by line."""
     lines = [
         f"Status: {_status(state)}  (target risk {state.target_risk:g})",
         f"Round {state.rounds} of at most {state.most_rounds}: {state.records:,} units in"
@@ -169,12 +169,12 @@ def _status(state: RunState) -> str:
         return f"{state.status}, with a notice of revocation beside the certificate; `fedsrc verify` reads it"
     if state.status != "OPEN":
         return state.status if state.certificate else f"{state.status}, certificate not yet written"
-    return "OPEN, a process is at it" if state.writing else "OPEN, nobody is at it; the command that began it goes on"
+    return "OPEN, running" if state.writing else "OPEN, not running; run the same command again to resume"
 
 
 def _site(site: SiteState) -> str:
     if site.announced is None:
-        return f"{site.name}: has not been there"
+        return f"{site.name}: has not connected yet"
     releases = "1 release" if site.arrived == 1 else f"{site.arrived:,} releases"
     parts = [releases, f"{site.left:,} of {site.announced:,} units left"]
     parts += [f"{site.absent:,} absent"] if site.absent else []

@@ -1,10 +1,11 @@
-"""The tally: cumulative noised masses, their noise variance, slots per site, folded from the transcript."""
+"""The tally of a run: noised masses, their noise variance and the slots per site, folded from the transcript."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from fedsrc.protocol.registration import Registration
 
 @dataclass(frozen=True)
 class Charge:
-    """What releases that never arrived are taken to have held, per threshold: the worst that passes for honest."""
+    """What releases that never arrived are charged with, per threshold: the worst that passes for honest."""
 
     unsupported: Floats
     supported: Floats
@@ -57,7 +58,7 @@ class Masses:
     noise: Covariance
 
     def plus(self, charge: Charge) -> Masses:
-        """With the charge for missing releases, each mass at its own worst."""
+        """Add the charge for missing releases, each mass at its own worst."""
         return Masses(
             self.unsupported + charge.unsupported,
             self.supported + charge.supported,
@@ -67,19 +68,14 @@ class Masses:
 
 
 def empty(registration: Registration) -> Tally:
-    """Nothing has arrived."""
+    """Return the tally before anything has arrived."""
     rule = registration.mechanism
     none, nothing = (0,) * len(registration.sites), np.zeros(rule.basis.m)
     return Tally(none, none, 0, np.zeros((2, rule.basis.p), dtype=np.int64), Charge(nothing, nothing, nothing))
 
 
-def add(tally: Tally, site: int, release: Release) -> Tally:
-    """Fold one accepted release of the site at that index."""
-    return add_all(tally, [(site, release)])
-
-
-def add_all(tally: Tally, releases: Sequence[tuple[int, Release]]) -> Tally:
-    """Fold accepted releases, each of the site at its index. Sums are exact, so their order does not matter."""
+def add(tally: Tally, releases: Sequence[tuple[int, Release]]) -> Tally:
+    """Fold accepted releases, each with its site's index. Sums are exact, so their order does not matter."""
     slots, sums = list(tally.slots), tally.sums.copy()
     for site, release in releases:
         slots[site] += release.slots
@@ -88,7 +84,7 @@ def add_all(tally: Tally, releases: Sequence[tuple[int, Release]]) -> Tally:
 
 
 def lose(registration: Registration, tally: Tally, site: int, slots: int, number: int) -> Tally:
-    """Charge request `number` to that site, whose release never arrived: whatever it held, it was no worse than this.
+    """Charge a site for request `number`, whose release never arrived: whatever it held, it was no worse than this.
 
     Off the refusal event an honest release has masses above -low and accepted mass below slots + high.
 
@@ -100,12 +96,13 @@ def lose(registration: Registration, tally: Tally, site: int, slots: int, number
         tally.charge.supported - margin.low_supported,
         tally.charge.accepted - margin.low_unsupported - margin.low_supported,
     )
-    missing = _plus(tally.missing, site, slots)
-    return replace(tally, missing=missing, releases=tally.releases + 1, charge=worst)
+    missing = list(tally.missing)
+    missing[site] += slots
+    return replace(tally, missing=tuple(missing), releases=tally.releases + 1, charge=worst)
 
 
 def masses(registration: Registration, sums: Ints | Floats, releases: float | Floats) -> Masses:
-    """Suffix masses and noise from lattice sums (..., 2, p) of that many releases (per sum: (..., 1))."""
+    """Decode lattice sums (..., 2, p) of that many releases (per sum: (..., 1)) into suffix masses and their noise."""
     rule = registration.mechanism
     first, second = np.moveaxis(rule.basis.decode(sums.astype(np.float64)) / rule.grid, -2, 0)
     paired = registration.encoding.kind == "paired"
@@ -113,13 +110,17 @@ def masses(registration: Registration, sums: Ints | Floats, releases: float | Fl
     return Masses(second, first - second if paired else first, first if paired else first + second, noise)
 
 
+@lru_cache(maxsize=64)
 def suffix_variance(rule: Mechanism) -> Floats:
-    """Noise variance that one release adds to each suffix mass."""
-    return rule.unit_variance * rule.basis.variance_factor()
+    """Return the noise variance that one release adds to each suffix mass."""
+    found = rule.unit_variance * rule.basis.variance_factor()
+    found.setflags(write=False)
+    return found
 
 
 def transfer(registration: Registration, tally: Tally) -> float:
-    """eta: distance of the calibrated from the declared mixture, plus declared drift. Charged slots count as drawn."""
+    """Return eta: the distance of the calibrated from the declared mixture, plus declared drift. Charged slots count
+    as drawn."""
     if tally.total == 0:
         return 1.0
     counts = np.asarray(tally.slots, dtype=np.float64) + np.asarray(tally.missing)
@@ -138,7 +139,7 @@ class Margins:
 
 
 def plausible_margins(registration: Registration, number: int) -> Margins:
-    """The registered plausibility margins of request `number`.
+    """Return the registered plausibility margins of request `number`.
 
     Theory: Refusal, sqrt(2 v log(3m/q_s)) with q_s = 6 alpha_f / (pi^2 s^2).
     """
@@ -149,7 +150,7 @@ def plausible_margins(registration: Registration, number: int) -> Margins:
 
 
 def implausible(registration: Registration, release: Release, number: int) -> str | None:
-    """Why request number `number`'s release is refused, or None. Honest ones ever are with probability alpha_f.
+    """Return why the release of request `number` is refused, or None. An honest one ever is with probability alpha_f.
 
     Theory: Refusal.
     """
@@ -160,7 +161,3 @@ def implausible(registration: Registration, release: Release, number: int) -> st
     if (seen.unsupported < -margin.low_unsupported).any() or (seen.supported < -margin.low_supported).any():
         return "its masses are more negative than the noise explains"
     return "it holds more mass than its slots" if (seen.accepted > release.slots + margin.high).any() else None
-
-
-def _plus(values: tuple[int, ...], index: int, amount: int) -> tuple[int, ...]:
-    return (*values[:index], values[index] + amount, *values[index + 1 :])

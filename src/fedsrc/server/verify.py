@@ -1,4 +1,4 @@
-"""Recompute a run and compare: the certificate must follow from registration and transcript."""
+"""Verify a run: its certificate must follow from registration and transcript, which are replayed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Verified(NamedTuple):
 
     @property
     def certificate(self) -> Certificate:
-        """The certificate; the account of a monitor is none."""
+        """The certificate; refused for a monitor, which has none."""
         if not isinstance(self.signed, Certificate):
             raise FedsrcError("the folder holds the account of a monitor, which is no certificate")
         return self.signed
@@ -58,19 +58,18 @@ def verify(
 def recompute(folder: Path, keys: Keys = ANYONE) -> tuple[Certificate | MonitorAccount, Replay]:
     """Return a run's certificate, which must be what follows from registration and transcript, signed by the right
     key; and the replayed transcript."""
-    registration, replay, chain = replay_run(folder)
-    expected = conclude(registration, replay, chain)
+    replay, chain = replay_run(folder)
+    expected = conclude(replay.registration, replay, chain)
     where = folder / CERTIFICATE
     if replay.ended is None and not where.exists():
         raise FedsrcError("the run is still open: it has no certificate yet", where=str(folder))
     if not where.exists():
         raise missing_file(where)
     found = type(expected).read(where)
-    check_same(found, expected, str(where), server_key=registration.server_key, keys=keys)
+    check_same(found, expected, str(where), server_key=replay.registration.server_key, keys=keys)
     return found, replay
 
 
 def revocation_of(found: Signed, folder: Path, keys: Keys = ANYONE, elsewhere: Path | None = None) -> Revocation | None:
-    """The notice that revokes a run's certificate, or None. Whatever is no such notice, where one should be, is an
-    error."""
+    """Return the notice that revokes a run's certificate, or None. Anything else in its place is an error."""
     return Notices(folder / CERTIFICATE, elsewhere, keys).revoking(found.digest, found.key or "")

@@ -1,7 +1,7 @@
-"""The live mode's carrier: requests go out to nodes, releases come back, late, twice, wrong or never. Engine-free.
+"""The live mode's carrier: requests go out to nodes; releases come back, late, twice, wrong or never.
 
-Which node speaks for which site is known from signed hellos alone; a reply is matched to its question by the number of
-the letter that it answers. An answer is taken once, and run.py decides what becomes of it.
+Only a signed hello says which node speaks for which site. A reply is matched to its question by the number of the
+letter that it answers. An answer is taken once, and the run loop decides what becomes of it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class _Open:
 
     request: Request
     data: bytes
-    node: int | None = None  # where it is now
+    node: int | None = None  # that has it now
     trouble_since: float | None = None
-    again: float = 0.0  # not before then
+    again: float = 0.0  # when to retry
     problem: str = "no node speaks for the site"
     answer: Answer | None = None
     numbers: list[str] = field(default_factory=list)
@@ -38,7 +38,7 @@ class _Open:
 class _Meeting:
     """A node that has not said who it is."""
 
-    again: float = 0.0  # not before then
+    again: float = 0.0  # when to greet it
     pause: float = 0.0
     problem: str = ""
 
@@ -46,8 +46,7 @@ class _Meeting:
 class LiveCarrier:
     """Carries requests to the nodes that speak for their sites.
 
-    `node_keys` names the key of each site's node; a site that is named there must come through it. `tell` gets what
-    happens, in words.
+    `node_keys` names the key of each site's node; a site that is named there must come through it. `tell` logs.
     """
 
     def __init__(
@@ -64,23 +63,21 @@ class LiveCarrier:
         self._registration, self._key, self._post = registration, key, post
         self._patience, self._node_keys = patience or Patience(), node_keys or {}
         self._clock, self._tell = clock or RealClock(), tell
-        self._sites = {site.name: site for site in registration.sites}
         self._live: dict[int, Node] = {}
         self._meetings: dict[int, _Meeting] = {}
         self._hellos: dict[int, Hello] = {}  # by node, in order of arrival
         self._expected: dict[str, Callable[[Reply], None]] = {}  # by letter number
 
     def node_of(self, site: str) -> int | None:
-        """The node that speaks for a site now: the first that said so and is still there."""
+        """Return the node that speaks for a site: the first that said so and is still connected."""
         return next((node for node, hello in self._hellos.items() if hello.site == site), None)
 
     def hello_of(self, site: str) -> Hello | None:
-        """What a site says it has, in its signed word."""
-        node = self.node_of(site)
-        return None if node is None else self._hellos[node]
+        """Return a site's signed word on what it has."""
+        return next((hello for hello in self._hellos.values() if hello.site == site), None)
 
     def gather(self, names: Iterable[str], seconds: float) -> list[str]:
-        """Wait until these sites are there, but not longer; returns those that are."""
+        """Wait at most so long for these sites; return those that are connected."""
         wanted, end = list(names), self._clock.now() + seconds
         while True:
             self.step()
@@ -90,7 +87,7 @@ class LiveCarrier:
             self._clock.sleep(self._patience.poll)
 
     def step(self) -> None:
-        """See who is there, greet newcomers, and take replies in."""
+        """Look who is connected, greet newcomers, and take replies in."""
         self._live = {node.id: node for node in self._post.nodes()}
         for gone in [node for node in (*self._hellos, *self._meetings) if node not in self._live]:
             self._leave(gone)
@@ -117,7 +114,7 @@ class LiveCarrier:
             self._tell(f"site {hello.site!r}: node {node} is gone")
 
     def _greet(self) -> None:
-        """Ask nodes that have not said who they are."""
+        """Challenge nodes that have not said who they are."""
         now, due = self._clock.now(), list[tuple[Node, Challenge]]()
         for node in self._live.values():
             meeting = self._meetings.setdefault(node.id, _Meeting())
@@ -128,12 +125,12 @@ class LiveCarrier:
             if number is None:
                 self._postpone(node.id, "a hello could not be sent")
             else:
-                self._meetings[node.id].again = now + self._patience.round  # a hello that is lost is sent again
+                self._meetings[node.id].again = now + self._patience.round  # a challenge may be lost
                 self._expected[number] = partial(self._met, node, challenge)
 
     def _met(self, node: Node, challenge: Challenge, reply: Reply) -> None:
         if node.id not in self._meetings or node.id in self._hellos:
-            return  # it has gone, or said who it is
+            return  # it has left, or said who it is
         problem = reply.problem or "an empty reply"
         if reply.data is not None:
             try:
@@ -147,8 +144,8 @@ class LiveCarrier:
             self._welcome(node, hello)
 
     def _impostor(self, node: Node, challenge: Challenge, hello: Hello) -> str:
-        """Why a hello is not believed, or nothing."""
-        site = self._sites.get(hello.site)
+        """Return why a hello is not believed, or ""."""
+        site = self._registration.by_name.get(hello.site)
         if hello.challenge != challenge.digest:
             return "it answers another challenge"
         if hello.registration != self._registration.digest:
@@ -162,7 +159,7 @@ class LiveCarrier:
         return self._wrong_node(node, hello)
 
     def _wrong_node(self, node: Node, hello: Hello) -> str:
-        """Site, server and Flower must mean the same node key, as far as they name one."""
+        """Return why a node may not carry a hello: site, server and engine must name the same node key."""
         if hello.node_key is not None and hello.node_key != node.key:
             return f"site {hello.site!r} names another node key than the one that carries its word"
         if self._node_keys and self._node_keys.get(hello.site) != hello.node_key:
@@ -178,7 +175,7 @@ class LiveCarrier:
             self._tell(f"refused: node {node.id} doubles site {hello.site!r}, which node {first} speaks for")
 
     def _postpone(self, node: int, problem: str) -> None:
-        """Ask a node again later, and say why once."""
+        """Retry a node later; log each new reason once."""
         meeting = self._meetings[node]
         meeting.pause = min(max(self._patience.retry, 2 * meeting.pause), LONGEST_PAUSE)
         meeting.again = self._clock.now() + meeting.pause
@@ -187,7 +184,7 @@ class LiveCarrier:
         meeting.problem = problem
 
     def _send(self, waiting: Sequence[_Open], end: float) -> None:
-        """Put requests to the nodes of their sites, anew where the node is gone; give up on sites that stay away."""
+        """Send requests to the nodes of their sites, again where the node is gone; give up on sites that stay away."""
         now, ready = self._clock.now(), []
         for each in waiting:
             node = self.node_of(each.request.site)
@@ -207,9 +204,9 @@ class LiveCarrier:
             self._expected[number] = partial(self._take, each)
 
     def _lose(self, each: _Open, now: float) -> None:
-        """No node speaks for the site: wait for one, but not for ever."""
+        """Wait for a node that speaks for the site, but not for ever."""
         if each.node is not None:
-            each.node, each.problem, each.trouble_since = None, "its node is gone", now  # a trouble of its own
+            each.node, each.problem, each.trouble_since = None, "its node is gone", now  # this restarts the wait
         each.trouble_since = now if each.trouble_since is None else each.trouble_since
         self._give_up(each, now)
 
@@ -229,7 +226,7 @@ class LiveCarrier:
             self._stumble(each, reply.problem)
 
     def _stumble(self, each: _Open, problem: str) -> None:
-        """Something went wrong on the way: the same request again, later. The ledger gives the same bytes."""
+        """Retry a request that failed on the way, later. The ledger gives the same bytes."""
         now = self._clock.now()
         each.node, each.again, each.problem = None, now + self._patience.retry, _plain(problem)
         each.trouble_since = now if each.trouble_since is None else each.trouble_since
@@ -237,7 +234,7 @@ class LiveCarrier:
         self._give_up(each, now)
 
     def _close(self, each: _Open) -> Answer:
-        """The round is over: later replies to its letters are left out, and said to be."""
+        """Return the answer that the round closes with; ignore and log what comes later."""
         for number in each.numbers:
             if number in self._expected:
                 self._expected[number] = partial(self._late, each.request)
@@ -254,7 +251,6 @@ class LiveCarrier:
         return self._post.push(letters, seconds) if letters else []
 
     def _fetch(self) -> None:
-        """Take replies in, each once."""
         if not self._expected:
             return
         for reply in self._post.pull(list(self._expected)):
@@ -266,5 +262,5 @@ class LiveCarrier:
 
 
 def _plain(text: str) -> str:
-    """Somebody else's words, fit for one line."""
+    """Make somebody else's words fit for one line."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:200])

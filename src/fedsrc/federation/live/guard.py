@@ -1,9 +1,9 @@
 """The privacy boundary of the live mode: the one process at a site that reads records and ledger.
 
 Whatever carries bytes to it is not trusted. It answers two questions, both signed by the registered server: a
-challenge, with the site's own word of who it is, and a request, with a release. Everything else is refused; why is
-written to the site's own log, and the other end gets a few fixed words that depend on no record. Every answer has the
-same size, so that not even its length says anything.
+challenge, with the site's signed hello, and a request, with a release. It refuses everything else: the reason goes to
+the site's own log, and the other end gets a few fixed words that depend on no record. Every answer has the same size,
+so that not even its length says anything.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Guard:
         self._site: Site | None = None
 
     def open(self) -> int:
-        """Check everything that can be checked before anybody asks; returns how many units the site has to give."""
+        """Check everything that can be checked before anybody asks; return how many units the site can release."""
         if self.registration.server_key is None:
             raise FedsrcError("the registration names no server key", hint="register with --server-key")
         if self.registration.site(self.name).key is None:
@@ -63,12 +63,12 @@ class Guard:
         return self._records().room()
 
     def letter(self, question: Frame) -> Frame:
-        """The answer to a question as it leaves the site: padded with spaces to the one size of all answers."""
+        """Answer a question, padded with spaces to the one size of all answers."""
         kind, data = self.answer(question)
         return Frame(kind, data.ljust(self._size))
 
     def answer(self, question: Frame) -> Frame:
-        """The answer to a question, whatever the question is."""
+        """Answer a question, whatever it is."""
         try:
             given = self._hello(question.data) if question.kind == HELLO else self._release(question.data)
         except RefusedError as refusal:
@@ -123,11 +123,11 @@ class Guard:
 
 
 def answer_size(registration: Registration, name: str) -> int:
-    """How many bytes each answer of a site has, be it a hello, a release or a refusal: known from the registration."""
+    """Return the size of all answers of a site, in bytes: the registration decides it."""
     numbers = 2 * registration.mechanism.basis.p
     return AROUND + len(canonical_bytes(name)) + NUMBER * numbers
 
 
 def _places(error: Exception) -> str:
-    """Where a fault happened; its own words may hold something of a record."""
+    """Return where a fault happened, without its message, which may quote a record."""
     return "".join(traceback.format_tb(error.__traceback__))

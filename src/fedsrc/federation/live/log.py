@@ -1,6 +1,6 @@
-"""A log of one event a line, in a file that does not grow without end: whoever knocks cannot fill the disk.
+"""A log with one event a line. It rotates, so that whoever connects cannot fill the disk.
 
-Its owner alone can read it, and what is turned over: why a site refuses may say something of its records.
+Only its owner can read it and its rotated files: why a site refuses may say something about its records.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ MODE = 0o600
 
 
 class OwnFile(RotatingFileHandler):
-    """A file for its owner alone, whatever mode it had; those turned over keep theirs."""
+    """A log file that only its owner can read, whatever mode it had."""
 
     def _open(self) -> io.TextIOWrapper:
         handle = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, MODE)
-        _close_to_others(handle)
+        if stat.S_ISREG(os.fstat(handle).st_mode):  # /dev/null stays as it is
+            os.fchmod(handle, MODE)
         return os.fdopen(handle, "a", encoding=self.encoding)
 
 
 @contextmanager
 def open_log(path: Path | None, *, aloud: bool = False) -> Iterator[Callable[[str], None]]:
-    """A function that writes lines with their time to a file and, if wanted, to stderr."""
-    log = logging.Logger("fedsrc")  # of its own: no other logger hears it
+    """Yield a function that writes lines with their time to a file and, `aloud`, to stderr."""
+    log = logging.Logger("fedsrc")  # attached to no other logger
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)] if aloud else []
     if path is not None:
         handlers.append(_file(path))
@@ -52,7 +53,7 @@ def open_log(path: Path | None, *, aloud: bool = False) -> Iterator[Callable[[st
 
 
 def _file(path: Path) -> OwnFile:
-    """A log's file; earlier ones beside it are closed to others, too."""
+    """Open a log file; close the rotated ones beside it to others, too."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         for earlier in (path.with_name(f"{path.name}.{number}") for number in range(1, FILES + 1)):
@@ -63,13 +64,7 @@ def _file(path: Path) -> OwnFile:
         raise unwritable(path, error) from error
 
 
-def _close_to_others(handle: int) -> None:
-    found = os.fstat(handle).st_mode
-    if stat.S_ISREG(found) and stat.S_IMODE(found) != MODE:  # /dev/null stays as it is
-        os.fchmod(handle, MODE)
-
-
 def one_line(text: str) -> str:
-    """A line of the log is one event, whatever the other end put into it."""
+    """Put an event on one line, whatever the other end wrote into it."""
     lines = text.splitlines()
     return " | ".join("".join(c if c.isprintable() else "?" for c in line[:LONGEST_LINE]) for line in lines)

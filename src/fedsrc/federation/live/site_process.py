@@ -1,4 +1,4 @@
-"""A site's own process, put together: guard, door and, if wanted, a SuperNode beside them."""
+"""A site's own process: guard, socket and, if wanted, a SuperNode beside them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedsrc.site.ledger import Ledger
 
 @dataclass(frozen=True)
 class SitePlan:
-    """A site as its operator wants it to run."""
+    """How an operator wants a site to run."""
 
     registration: Registration
     name: str
@@ -27,7 +27,7 @@ class SitePlan:
     key: Key
     socket: Path
     node: NodePlan | None = None
-    node_key: str | None = None  # the name of the node key that carries its word
+    node_key: str | None = None  # name of the key of the node that carries its messages
     fresh: bool = False
 
 

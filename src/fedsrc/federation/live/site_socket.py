@@ -1,7 +1,7 @@
-"""The door of a site's process: a Unix socket that one relay at a time can knock at.
+"""The Unix socket of a site's process, through which its relay asks.
 
-Each connection is read and written by a thread of its own, with size limits and deadlines, so that a slow or silent
-one holds up nobody. Questions are answered one after the other, by the thread that owns the ledger.
+Each connection has a thread of its own, with size limits and deadlines, so that a slow or silent one holds up nobody.
+Questions are answered one after the other, by the thread that owns the ledger.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pathlib import Path
 from fedsrc.errors import BusyError, FedsrcError
 from fedsrc.federation.flower.app.fedsrc_relay.wire import MAX_QUESTION, QUESTIONS, Frame, WireError, receive, send
 
-SECONDS = 10.0  # for a question to arrive whole, and for its answer to be taken
+SECONDS = 10.0  # to read a question, and to write its answer
 CONNECTIONS = 16  # at once
 MODE = 0o660  # owner and group: put the SuperNode's user into the group
-LONGEST_PATH = 100  # bytes; the system's limit for the address of a Unix socket is a little above
+LONGEST_PATH = 100  # bytes; the system's limit for the address of a Unix socket is a little higher
 BUSY = "the site is busy; ask again"
 
 
@@ -34,7 +34,7 @@ class _Knock:
 
 
 class Door:
-    """Listens at a path; `serve` answers until `close` is called from another thread or a signal handler."""
+    """A listening socket; `serve` answers until `close` is called from another thread or a signal handler."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Door:
             knock.answer.put(self._answer(knock.question))
 
     def close(self) -> None:
-        """Stop listening; the question being answered is answered."""
+        """Stop listening, after the question that is being answered."""
         self._closed = True
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
@@ -95,12 +95,12 @@ class Door:
 
 
 def socket_of(records: Path) -> Path:
-    """Where a site listens unless it is told otherwise: beside its table."""
+    """Return where a site listens by default: beside its table."""
     return records.with_name(records.name + ".socket")
 
 
 def too_long(path: Path) -> bool:
-    """Whether no socket can have this path."""
+    """Return whether a path is too long for a socket."""
     return len(os.fsencode(path)) > LONGEST_PATH
 
 
@@ -125,7 +125,7 @@ def _listen(path: Path) -> socket.socket:
 
 
 def _clear(path: Path) -> None:
-    """Take away what a killed process left behind; a socket that answers, or another kind of file, stays."""
+    """Remove the socket that a killed process left behind; refuse a socket that answers, or another kind of file."""
     if not path.exists():
         return
     if not stat.S_ISSOCK(path.stat().st_mode):

@@ -1,4 +1,4 @@
-"""What a live run needs of whatever moves its messages: who is there, letters out, replies back; and time."""
+"""What a live run needs of an engine: who is connected, letters out, replies back; and time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Letter:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back for a letter: bytes, or a problem. `refused`: the site itself will not answer."""
+    """What came back for a letter: bytes, or a problem. `refused` means that the site itself will not answer."""
 
     to: str
     data: bytes | None = None
@@ -45,17 +45,17 @@ class Post(Protocol):
     """What a live run needs of an engine."""
 
     def nodes(self) -> Sequence[Node]:
-        """The nodes that are connected now."""
+        """Return the nodes that are connected."""
 
     def push(self, letters: Sequence[Letter], seconds: float) -> Sequence[str | None]:
-        """Send letters that are good for so long; a number each, or None where one could not be sent."""
+        """Send letters that expire after so long; return a number for each, or None if it could not be sent."""
 
     def pull(self, numbers: Sequence[str]) -> Sequence[Reply]:
-        """The replies to these letters that are there."""
+        """Return the replies to these letters that have come."""
 
 
 class Clock(Protocol):
-    """Time, which tests make their own."""
+    """Time, which tests replace."""
 
     def now(self) -> float: ...
 
@@ -74,12 +74,12 @@ class RealClock:
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait for what, in seconds."""
+    """How long to wait, in seconds."""
 
     start: float = 120.0  # for all sites to say hello before the first round
     round: float = 120.0  # for the answers of a round
     missing: float = 60.0  # for a site that is not connected, within a round
-    retry: float = 3.0  # before a question that failed on the way is put again
+    retry: float = 3.0  # before a question that failed on the way is retried
     poll: float = 0.3
 
     def __post_init__(self) -> None:
