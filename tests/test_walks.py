@@ -39,12 +39,12 @@ SITES = ("north", "south")
 ROUNDS = 2
 RELEASES = ROUNDS * len(SITES)
 PARSED = "protocol.messages:parse_release"
-SIGNATURES = "protocol.messages:Release.signed_by"
+SIGNATURES = "signature of a Release"
 ADMITTED = "site.admission:admit"
 READ = "protocol.registration:Registration.read"
 UNDERSTOOD = "protocol.registration:_parsed"
 REPLAYED = "server.state:Replay.__init__"
-OPENED = "records.table:scan"
+OPENED = "records.scan:scan"
 IN_MEMORY = "records.table:collect_records"
 PASSED_OVER = "records.stream:Table._read"
 DRAWN = "records.development:in_development"
@@ -66,6 +66,8 @@ def counted() -> Iterator[Counter[str]]:
         if event == "call" and code.co_filename.startswith(ROOT) and frame.f_lasti <= start(code):
             module = code.co_filename.removeprefix(ROOT).removesuffix(".py").replace("/", ".")
             calls[f"{module}:{code.co_qualname}"] += 1
+            if code.co_qualname == "SignedMessage.signed_by":
+                calls[f"signature of a {type(frame.f_locals['self']).__name__}"] += 1
 
     sys.setprofile(count)
     try:
@@ -158,9 +160,7 @@ def test_files(world: World) -> None:
             calls = command("release", request, world.table(site), "--key", world.key(site), "-o", releases[-1])
             assert (calls[ADMITTED], calls[READ]) == (1, 0)
             assert (calls[OPENED], calls[IN_MEMORY], calls[PASSED_OVER]) == (1, 0, 1)
-        calls = command(
-            "collect", world.run, *releases, *server, status=int(number == ROUNDS)
-        )  # open, then it abstains
+        calls = command("collect", world.run, *releases, *server, status=int(number == ROUNDS))  # open, then it abstains
         assert calls[PARSED] == len(SITES)
         assert calls[SIGNATURES] == number * len(SITES)  # another process checks the transcript that it resumes
         assert (calls[READ], calls[REPLAYED]) == (1, 1)

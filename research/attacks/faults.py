@@ -6,6 +6,7 @@ one durable operation. Then the run is started again. Nothing may be lost, and n
 
 from __future__ import annotations
 
+import io
 import json
 import multiprocessing
 import random
@@ -18,10 +19,9 @@ from contextlib import closing
 from copy import deepcopy
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import Field, TypeAdapter
 
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.common.signing import public_hex, sign
@@ -33,7 +33,7 @@ from fedsrc.protocol.damage import check_same
 from fedsrc.protocol.messages import parse_release
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
-from fedsrc.protocol.transcript import Arrived, Chain, Entry, parse, read_transcript
+from fedsrc.protocol.transcript import ENTRIES, Arrived, Chain, Entry, checked, read_transcript
 from fedsrc.records.units import Records
 from fedsrc.server.issue import issue
 from fedsrc.server.state import Replay
@@ -49,9 +49,15 @@ FAULTS = {
     "killed before it": "before", "killed in the middle of it": "torn", "killed after it": "after",
     "disk full": "full", "input/output error": "error",
 }  # fmt: skip
-ENTRIES: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["research.attacks.faults"])
+
+
+def parse(data: bytes, where: str) -> tuple[list[Entry], Chain, int]:
+    """Parse a transcript's bytes; returns its entries, its chain and the number of whole bytes."""
+    found = list(checked(io.BytesIO(data), where))
+    chain = found[-1][1] if found else Chain()
+    return [entry for entry, _ in found], chain, chain.size
 
 
 @lru_cache(maxsize=8)

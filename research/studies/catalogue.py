@@ -9,7 +9,7 @@ from typing import Any
 
 from fedsrc.audit.study import Study, Table
 from fedsrc.errors import FedsrcError
-from fedsrc.records.table import scan
+from fedsrc.records.scan import scan
 
 FOLDER = Path(__file__).parent
 NAMES = (

@@ -1,4 +1,4 @@
-"""Errors that a user can put right: what happened, where, and what to do next. Code tells them apart by class."""
+"""Errors that a user can fix: what happened, where, and what to do next. Code tells them apart by class."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class FedsrcError(Exception):
         self.what = what
         self.where = where
         self.hint = hint
-        self.private = private  # what of it stands in records: said to whoever asked, kept out of logs
+        self.private = private  # parts that come from records: shown to the user, kept out of logs
         super().__init__(str(self))
 
     def __str__(self) -> str:
@@ -20,7 +20,7 @@ class FedsrcError(Exception):
         return f"{head}\nhint: {self.hint}" if self.hint else head
 
     def for_log(self) -> str:
-        """The same without anything that stands in records."""
+        """Return the same without anything that comes from records."""
         text = str(self)
         for each in filter(None, self.private):
             text = text.replace(repr(each) if repr(each) in text else each, "(not in the log)")
@@ -28,11 +28,11 @@ class FedsrcError(Exception):
 
 
 class DamagedError(FedsrcError):
-    """A file is not as it was written or signed, or never was what it is taken for."""
+    """A file is not as it was written or signed, or is not of the expected kind."""
 
 
 class BusyError(FedsrcError):
-    """Another process is at it; later it may be free."""
+    """Another process holds the resource; retry later."""
 
 
 class MissingExtraError(FedsrcError):
@@ -47,5 +47,5 @@ class MissingExtraError(FedsrcError):
         super().__init__(f"{library} is not installed", hint=f"in the checkout of fedsrc: pip install '.[{extra}]'")
 
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
-        """How to send it from one process to another: by what it was made of."""
+        """Pickle it by its arguments."""
         return type(self), (self.library, self.extra)

@@ -7,6 +7,7 @@ valid file of its own (registrations, tables).
 
 from __future__ import annotations
 
+import io
 import random
 import warnings
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from fedsrc.protocol.damage import check_same
 from fedsrc.protocol.messages import parse_release, parse_request, read_request
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
-from fedsrc.protocol.transcript import Chain, parse
+from fedsrc.protocol.transcript import Chain, Entry, checked
 from fedsrc.records.table import read_records
 from fedsrc.server.issue import issue
 from fedsrc.server.state import Replay
@@ -36,6 +37,13 @@ from tests.support.crash_scenarios import answer, by_files, files_registration
 
 pytestmark = [pytest.mark.thorough, pytest.mark.filterwarnings("ignore:.*torn by a crash:UserWarning")]
 Accepts = Callable[[bytes], bool]
+
+
+def parse(data: bytes, where: str) -> tuple[list[Entry], Chain, int]:
+    """Parse a transcript's bytes; returns its entries, its chain and the number of whole bytes."""
+    found = list(checked(io.BytesIO(data), where))
+    chain = found[-1][1] if found else Chain()
+    return [entry for entry, _ in found], chain, chain.size
 
 
 def fuzz(seed: str, count: int, originals: list[bytes], accepts: Accepts, *, structured: bool = True) -> None:

@@ -29,10 +29,12 @@ from fedsrc.protocol.privacy import Development
 from fedsrc.protocol.registration import Registration
 from fedsrc.records import order as records_module
 from fedsrc.records import stream
+from fedsrc.records import window as window_module
 from fedsrc.records.development import development_rows
 from fedsrc.records.order import IN_ORDER, Keys, key_stream, shuffled
-from fedsrc.records.stream import Table, Window
+from fedsrc.records.stream import BATCH, Table
 from fedsrc.records.table import Columns, Missing, read_records
+from fedsrc.records.window import Window
 from fedsrc.site import streamed as streamed_site
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
@@ -121,7 +123,7 @@ def test_windows_are_slices_of_the_order(name: str, monkeypatch: pytest.MonkeyPa
     distinct = TIES[name]
     if distinct is not None:
         monkeypatch.setattr(records_module, "key_stream", few_keys(distinct))
-        monkeypatch.setattr(stream, "key_stream", few_keys(distinct))
+        monkeypatch.setattr(window_module, "key_stream", few_keys(distinct))
     rng = np.random.default_rng(0)
     for _ in range(60):
         rows, seed = int(rng.integers(1, 60)), int(rng.integers(1 << 60))
@@ -144,16 +146,16 @@ def test_windows_share_the_rows_out() -> None:
 
 def test_windows_in_the_tables_own_order() -> None:
     rng = np.random.default_rng(0)
-    assert taken(Window(IN_ORDER, 20, 5, 4), 20, rng) == [5, 6, 7, 8]
-    assert taken(Window(IN_ORDER, 20, 0, 20), 20, rng) == list(range(20))
-    assert taken(Window(IN_ORDER, 20, 20, 0), 20, rng) == []
+    assert taken(Window(IN_ORDER, 20, 5, 4, BATCH), 20, rng) == [5, 6, 7, 8]
+    assert taken(Window(IN_ORDER, 20, 0, 20, BATCH), 20, rng) == list(range(20))
+    assert taken(Window(IN_ORDER, 20, 20, 0, BATCH), 20, rng) == []
 
 
 def test_a_window_of_everything_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "_digit_counts", None)
+    monkeypatch.setattr(window_module, "_digit_counts", None)
     rng = np.random.default_rng(0)
-    assert taken(Window("7", 30, 0, 30), 30, rng) == list(range(30))
-    assert taken(Window("7", 30, 0, 0), 30, rng) == []
+    assert taken(Window("7", 30, 0, 30, BATCH), 30, rng) == list(range(30))
+    assert taken(Window("7", 30, 0, 0, BATCH), 30, rng) == []
 
 
 def both(reg: Registration, source: Table, book: Ledger, case: int) -> list[Site]:
@@ -175,7 +177,7 @@ def test_counts_are_those_of_the_table_in_memory(
     """Whoever takes the table in first, the other finds the same intake and counts the same."""
     if (distinct := TIES[ties]) is not None:
         monkeypatch.setattr(records_module, "key_stream", few_keys(distinct))
-        monkeypatch.setattr(stream, "key_stream", few_keys(distinct))
+        monkeypatch.setattr(window_module, "key_stream", few_keys(distinct))
     rng = np.random.default_rng(1)
     for case in range(12):
         rows = int(rng.integers(2, 70))
@@ -364,7 +366,7 @@ class Watch:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.most = 0
         self._patch = monkeypatch
-        self.results(stream, "key_stream", lambda keys: self.watched(keys, len))
+        self.results(window_module, "key_stream", lambda keys: self.watched(keys, len))
         self.results(streamed_site, "histogram", lambda counts: counts, of=lambda _, units: self.saw(len(units)))
         self.results(Table, "frames", lambda frames: (self.saw(frame.height, frame) for frame in frames))
         for reader in ("collect", "_collect_eager"):

@@ -12,7 +12,8 @@ from scipy.special import ndtr, ndtri
 from fedsrc.audit.study import Binormal, Demo, Table
 from fedsrc.data.embedded import SCORED, TASKS, score_table
 from fedsrc.errors import FedsrcError
-from fedsrc.records.table import Columns, read_records, scan
+from fedsrc.records.scan import scan
+from fedsrc.records.table import Columns, read_records
 from fedsrc.records.units import Records
 
 

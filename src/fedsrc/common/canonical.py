@@ -21,7 +21,7 @@ LARGEST = (1 << 53) - 1  # integers up to it are exact in every language's numbe
 
 
 def canonical_bytes(value: Any) -> bytes:
-    """The canonical JSON of plain values (dict, list, str, int, float, bool, None)."""
+    """Return the canonical JSON of plain values (dict, list, str, int, float, bool, None)."""
     plain, simple = _plain(value)
     if simple:  # the standard library writes the same bytes, faster
         return json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
@@ -45,8 +45,8 @@ def file_digest(path: Path) -> str:
 
 
 def _plain(value: Any) -> tuple[Any, bool]:
-    """The value as RFC 8785 can say it, and whether the standard library would say it alike: no fraction in it, and no
-    key that UTF-16 sorts otherwise than code points."""
+    """Return the value as RFC 8785 can write it, and whether the standard library writes the same: no fraction in it,
+    and no key that UTF-16 sorts differently from code points."""
     if isinstance(value, dict):
         items = {str(key): _plain(item) for key, item in value.items()}
         alike = all(simple for _, simple in items.values()) and all(max(key, default="") < "\ud800" for key in items)

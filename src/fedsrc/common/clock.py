@@ -1,4 +1,4 @@
-"""The time as releases and certificates hold it."""
+"""Times as releases and certificates write them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def real_time(value: str) -> str:
-    """Refuse text that is no time, or spells one otherwise."""
+    """Refuse text that is not a time in this spelling."""
     if datetime.strptime(value, TIME).strftime(TIME) != value:
         raise ValueError("not a time")
     return value
@@ -21,5 +21,5 @@ Time = Annotated[str, AfterValidator(real_time)]
 
 
 def utc_now() -> str:
-    """The time as releases hold it."""
+    """Return the current time as releases write it."""
     return datetime.now(UTC).strftime(TIME)

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, and the five things that can make state durable.
+"""Atomic writes and bounded reads, and the five operations that make state durable.
 
 Everything that must survive a crash goes through `write`, `sync`, `move`, `link` and `commit`, so that tests can
 fail or kill the process at every one of them. What is read may come from anybody: regular files only, and bounded.
@@ -42,12 +42,12 @@ def sync(handle: int) -> None:
 
 
 def move(source: Path, target: Path) -> None:
-    """Put a file in another's place, in one step."""
+    """Replace a file atomically."""
     source.replace(target)
 
 
 def link(source: Path, target: Path) -> None:
-    """Give a file its name unless the name is taken, in one step."""
+    """Give a file its name atomically, unless the name is taken."""
     target.hardlink_to(source)
 
 
@@ -57,7 +57,7 @@ def commit(sql: sqlite3.Connection) -> None:
 
 
 def write_whole(path: Path, data: bytes, *, mode: int = 0o644, replace: bool = True) -> None:
-    """Put `data` at `path` in one step. With replace=False an existing file is kept and nothing changes."""
+    """Write `data` to `path` atomically. With replace=False an existing file is kept and nothing changes."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -132,23 +132,23 @@ def _regular_or_refused(path: Path, found: os.stat_result) -> None:
 
 
 def check_regular(path: Path) -> None:
-    """Refuse what others are to read unless it is a regular file. That it is not there is theirs to say."""
+    """Refuse what is there and not a regular file; whoever reads it reports that it is missing."""
     with suppress(OSError):
         _regular_or_refused(path, path.stat())
 
 
 def unreadable(path: Path, error: OSError) -> FedsrcError:
-    """The error for a file that cannot be read."""
+    """Return the error for a file that cannot be read."""
     return FedsrcError(error.strerror or str(error), where=str(path))
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """A file of at most `limit` bytes, whatever the system says of its size."""
+    """Read a file of at most `limit` bytes, whatever the system says of its size."""
     return b"".join(_pieces(path, limit, lambda file, most: file.read(min(most, PIECE))))
 
 
 def read_lines(path: Path, limit: int, *, start: int = 0, longest: int = LONGEST_LINE) -> Iterator[bytes]:
-    """The lines of a file of at most `limit` bytes from a place in it, one at a time, with their ends."""
+    """Yield the lines of a file of at most `limit` bytes, from a place in it, with their line ends."""
     for line in _pieces(path, limit, lambda file, most: file.readline(min(most, longest + 1)), start):
         if len(line) > longest:
             raise FedsrcError(f"has a line of more than {longest:,} bytes", where=str(path))
@@ -156,7 +156,7 @@ def read_lines(path: Path, limit: int, *, start: int = 0, longest: int = LONGEST
 
 
 def _pieces(path: Path, limit: int, take: Callable[[BinaryIO, int], bytes], start: int = 0) -> Iterator[bytes]:
-    """A file piece by piece; it is refused as soon as it is known to be too large."""
+    """Yield a file piece by piece; refuse it as soon as it is known to be too large."""
     with open_regular(path) as file:
         left = limit - start
         try:
@@ -177,7 +177,7 @@ def _larger(path: Path, limit: int) -> FedsrcError:
 
 
 def read_text(path: Path, limit: int) -> str:
-    """A UTF-8 text file of at most `limit` bytes."""
+    """Read a UTF-8 text file of at most `limit` bytes."""
     try:
         return read_bytes(path, limit).decode()
     except UnicodeDecodeError as error:

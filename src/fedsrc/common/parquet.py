@@ -25,7 +25,7 @@ DEEPEST = 32
 Fields = dict[int, Any]
 
 
-class Unpacked(NamedTuple):
+class _Unpacked(NamedTuple):
     """What a file says that it holds."""
 
     rows: int
@@ -33,7 +33,7 @@ class Unpacked(NamedTuple):
 
 
 def check_unpacked(path: Path) -> None:
-    """Refuse a Parquet file that becomes far larger than it is. One that is not Parquet is for its reader to refuse."""
+    """Refuse a Parquet file that unpacks to far more than its size. What is not Parquet is left to its reader."""
     with open_regular(path) as file:
         packed = os.fstat(file.fileno()).st_size
         file.seek(max(0, packed - TAIL))
@@ -58,13 +58,13 @@ def _too_much(path: Path, what: str, packed: int) -> FedsrcError:
     )
 
 
-def unpacked(footer: bytes) -> Unpacked:
-    """What a footer says, whichever of its fields says more; a ValueError if it is damaged."""
+def unpacked(footer: bytes) -> _Unpacked:
+    """Read rows and bytes off a footer, whichever of its fields says more; raise ValueError if it is damaged."""
     try:
         fields = _Thrift(footer).struct()
         groups = fields.get(ROW_GROUPS, [])
         rows, size = (sum(max(0, group[field]) for group in groups) for field in (GROUP_ROWS, GROUP_BYTES))
-        return Unpacked(max(rows, fields[FILE_ROWS]), size)
+        return _Unpacked(max(rows, fields[FILE_ROWS]), size)
     except (KeyError, IndexError, TypeError, RecursionError) as error:
         raise ValueError("its footer is damaged") from error
 

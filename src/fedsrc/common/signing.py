@@ -21,19 +21,19 @@ MAX_BYTES = 100_000  # of a key's file
 
 
 def public_hex(key: Key) -> str:
-    """The public part of a key, 64 hexadecimal digits."""
+    """Return the public part of a key, 64 hexadecimal digits."""
     return key.public_key().public_bytes_raw().hex()
 
 
 def sign(key: Key, data: bytes) -> str:
-    """Signature of data, in hexadecimal. Ed25519 is deterministic: same key and data, same signature."""
+    """Sign data; the signature is hexadecimal. Ed25519 is deterministic: same key and data, same signature."""
     return key.sign(data).hex()
 
 
 def signed_by(public: str, signature: str, data: bytes) -> bool:
     """Whether `signature` over `data` was made by the key whose public part is `public`.
 
-    Each has one spelling: were capitals let through, a signed file could be written anew under another digest.
+    Each has one spelling: if capitals were accepted, a signed file could be rewritten under another digest.
     """
     try:
         key, seal = bytes.fromhex(public), bytes.fromhex(signature)
@@ -44,7 +44,7 @@ def signed_by(public: str, signature: str, data: bytes) -> bool:
 
 
 def load_or_make(path: Path) -> Key:
-    """The private key in a PEM file readable by its owner alone; made on first use."""
+    """Load the private key from a PEM file that only its owner can read; make it on first use."""
     if not path.exists():
         pem = Key.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         write_whole(path, pem, mode=0o600, replace=False)
@@ -52,7 +52,7 @@ def load_or_make(path: Path) -> Key:
 
 
 def load(path: Path) -> Key:
-    """The private key in a PEM file."""
+    """Load the private key from a PEM file."""
     try:
         key = load_pem_private_key(read_bytes(path, MAX_BYTES), password=None)
     except (ValueError, TypeError) as error:

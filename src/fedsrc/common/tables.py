@@ -1,4 +1,4 @@
-"""Which errors mean that a table cannot be read."""
+"""The errors that mean that a table cannot be read."""
 
 from __future__ import annotations
 

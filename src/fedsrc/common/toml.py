@@ -1,5 +1,5 @@
-"""TOML from somebody else: looked over before it is parsed, because its parser takes time that grows with the square of
-a dotted key's length.
+"""TOML from outside: checked before it is parsed, because the parser's time grows with the square of a dotted key's
+length.
 
 Strings and comments are taken out first. A key lies in one line, so in what is left a key of many parts is a run of
 words and dots, and nesting is brackets.
@@ -28,7 +28,7 @@ NO_BRACKETS = re.compile(r"[^][{}]+")
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The values of a TOML text; a ValueError if it is not one, or is nested or long beyond what anybody needs."""
+    """Parse a TOML text; raise ValueError if it is not one, or is nested or long beyond any need."""
     bare = BLANK.sub("", QUOTED.sub("q", text))
     if DOTTED.search(bare):
         raise ValueError(f"a key has more than {PARTS} parts")

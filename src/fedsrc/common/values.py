@@ -28,14 +28,14 @@ Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 def _whole(value: object) -> object:
-    """An integer as canonical JSON says it: beyond 2^53 it is text, in decimal."""
+    """Read an integer as canonical JSON writes it: beyond 2^53 as decimal text."""
     if isinstance(value, str) and LARGE.fullmatch(value) and abs(int(value)) > LARGEST:
         return int(value)
     return value
 
 
 def _real(value: object) -> object:
-    """A number as canonical JSON says it: infinity is text, and so is a whole number beyond 2^53."""
+    """Read a number as canonical JSON writes it: infinity as text, and so a whole number beyond 2^53."""
     if isinstance(value, str) and (value in ("inf", "-inf") or LARGE.fullmatch(value)):
         return float(value)
     return value
@@ -61,7 +61,7 @@ class Frozen(BaseModel):
 
 
 def describe(error: ValidationError) -> str:
-    """The first problem of a validation error, as `field: what`."""
+    """Describe the first problem of a validation error, as `field: what`."""
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"])
     message = str(first["msg"]).removeprefix("Value error, ")

@@ -1,4 +1,4 @@
-"""Text from outside, made fit to be shown: nothing in it can steer a terminal, a page or the reader's eye."""
+"""Text from outside made safe to show: nothing in it can steer a terminal or a page, or mislead the reader's eye."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ADJACENCY = {
 
 
 def plain(text: str) -> str:
-    """The text on one line, with control and direction characters written out, cut where it is very long."""
+    """Put text on one line, with control and direction characters escaped, truncated if it is very long."""
     cut = text[:LONGEST]
     shown = "".join(letter if letter.isprintable() else f"\\u{{{ord(letter):x}}}" for letter in cut)
     return shown if len(text) <= LONGEST else f"{shown}... ({len(text) - LONGEST:,} more characters)"

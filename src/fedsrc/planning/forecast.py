@@ -48,7 +48,7 @@ class Forecast:
     too_few: bool = False  # too few units to tell whether the target can be reached
 
     def sentence(self) -> str:
-        """In words."""
+        """Say it in words."""
         head = f"target {self.target_risk:g} at epsilon {self.epsilon:g}"
         if self.too_few:
             return f"{head}: too few units to tell whether a threshold that accepts enough has a risk below the target"
@@ -64,8 +64,8 @@ class Forecast:
         )
 
 
-def with_aim(registration: Registration, target_risk: float, epsilon: float, rounds: int) -> Registration:
-    """The same registration with another target, epsilon and number of rounds; its thresholds are what they are."""
+def _with_aim(registration: Registration, target_risk: float, epsilon: float, rounds: int) -> Registration:
+    """Return the registration with another target, epsilon and number of rounds, and the same thresholds."""
     fields = registration.model_dump()
     fields["claim"]["target_risk"] = target_risk
     fields["privacy"]["epsilon"] = epsilon
@@ -92,7 +92,7 @@ def forecast(
     `sampled`: the laws are samples, as those of development records are, so no threshold is ruled out lightly.
     """
     schedule = registration.schedule.rounds
-    aimed = with_aim(registration, target_risk, epsilon, schedule * HORIZON)
+    aimed = _with_aim(registration, target_risk, epsilon, schedule * HORIZON)
     weights = registration.weights or [1.0 / len(sites)] * len(sites)
     limit = information_limit(aimed, sites, weights)
     horizon = _horizon(registration)
@@ -126,14 +126,14 @@ def forecasts(
     *,
     sampled: bool = False,
 ) -> Iterator[Forecast]:
-    """Every target at every epsilon, one at a time."""
+    """Yield a forecast for every target at every epsilon."""
     for target in targets:
         for epsilon in epsilons:
             yield forecast(registration, sites, target, epsilon, sampled=sampled)
 
 
 def from_development(registration: Registration, records: Records) -> list[Support]:
-    """Laws from labelled development records: each site's own where it has some, otherwise all of them pooled.
+    """Return laws from labelled development records: each site's own where it has some, else all of them pooled.
 
     Where the table that calibrates holds the development part, only that part of any table is looked at.
     """
@@ -154,7 +154,7 @@ def from_development(registration: Registration, records: Records) -> list[Suppo
 
 
 def from_declared(registration: Registration, acceptance: float, risk: float) -> list[Support]:
-    """Laws from one declared operating point: at some threshold, this acceptance and this risk, elsewhere no help."""
+    """Return laws from one declared operating point: this acceptance and risk at one threshold, no help elsewhere."""
     if not (0 < acceptance <= 1 and 0 <= risk <= 1):
         raise FedsrcError("declared acceptance must be in (0, 1] and declared risk in [0, 1]")
     m = len(registration.thresholds.values)
@@ -166,7 +166,7 @@ def from_declared(registration: Registration, acceptance: float, risk: float) ->
 
 
 def after_abstention(replay: Replay) -> Forecast | None:
-    """What the target would have taken at the rates seen: post-processing of the noised masses, free of privacy.
+    """Forecast what the target would have taken at the rates seen: post-processing, which costs no privacy.
 
     Only where the noised masses plainly put some threshold below the target is there something to estimate, and only
     where they plainly put none there is it out of reach.
@@ -191,7 +191,7 @@ def after_abstention(replay: Replay) -> Forecast | None:
 
 
 def _law(registration: Registration, seen: Masses, units: int) -> Support:
-    """The law that the noised masses of so many units show."""
+    """Return the law that the noised masses of so many units show."""
     cells = [-np.diff(as_falling(each, units), append=0.0) for each in (seen.supported, seen.unsupported)]
     rejected = max(0.0, units - float(cells[0].sum() + cells[1].sum()))
     return from_cells(registration, np.append(0.0, cells[0]), np.append(rejected, cells[1]))
@@ -205,7 +205,7 @@ def as_falling(noised: Floats, units: int) -> Floats:
 
 
 def _horizon(registration: Registration) -> int:
-    """How many units a forecast looks ahead."""
+    """Return how many units a forecast looks ahead."""
     return registration.most_units * HORIZON
 
 

@@ -40,7 +40,7 @@ class Rates:
 
 
 def noised_rates(registration: Registration, seen: Masses, units: int) -> Rates:
-    """Rates by the noised masses of so many units, all sites together; what only noise can show is cut off."""
+    """Estimate rates from noised masses, all sites together; values that only noise can give are clipped."""
     claim = registration.claim
     r, floor = claim.target_risk, claim.min_acceptance
     unsupported, supported = (np.clip(each, 0, units) for each in (seen.unsupported, seen.supported))
@@ -54,7 +54,7 @@ def noised_rates(registration: Registration, seen: Masses, units: int) -> Rates:
 
 
 def sampled_rates(registration: Registration, sites: Sequence[Support], weights: Sequence[float]) -> Rates:
-    """Rates by samples of the sites' units. Sites may share a sample, so their errors add up in full."""
+    """Estimate rates from samples of the sites' units. Sites may share a sample, so their errors add up in full."""
     claim = registration.claim
     r, floor = claim.target_risk, claim.min_acceptance
     zero = np.zeros(len(registration.thresholds.values))
@@ -70,6 +70,6 @@ def sampled_rates(registration: Registration, sites: Sequence[Support], weights:
 
 
 def _suffixes(registration: Registration, site: Support) -> tuple[Floats, Floats]:
-    """What each unit adds to the unsupported and to the accepted mass at every threshold."""
+    """Return what each unit adds to the unsupported and to the accepted mass at every threshold."""
     suffix = np.cumsum(site.masses[:, :, :0:-1], axis=-1)[:, :, ::-1] / registration.privacy.mass_grid
     return suffix[:, 1], suffix[:, 0] if registration.encoding.kind == "paired" else suffix.sum(axis=1)

@@ -91,20 +91,20 @@ class Labels:
 
 
 def quantile_thresholds(scores: Floats, count: int) -> tuple[float, ...]:
-    """The j/(count+1) quantiles of development scores; ties are merged."""
+    """Return the j/(count+1) quantiles of development scores; ties are merged."""
     levels = np.arange(1, count + 1) / (count + 1)
     return tuple(float(x) for x in np.unique(np.quantile(scores, levels)))
 
 
 def in_few_digits(thresholds: Sequence[float], scores: Floats) -> tuple[float, ...]:
-    """Thresholds that accept the very same of these scores, each written in as few decimals as that takes."""
+    """Return thresholds that accept the same of these scores, in as few decimals as that takes."""
     known = np.unique(scores).tolist()
     least = np.unique(np.searchsorted(known, thresholds)).tolist()  # known[i] is the least score accepted
     return tuple(_between(known[i - 1], known[i]) if i else known[0] for i in least)
 
 
 def _between(low: float, high: float) -> float:
-    """The number in (low, high] with the fewest decimals; of these the largest."""
+    """Return the number in (low, high] with the fewest decimals; of these the largest."""
     exact = Decimal(repr(high))
     for decimals in range(18):
         short = float(exact.quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_FLOOR))
@@ -114,18 +114,18 @@ def _between(low: float, high: float) -> float:
 
 
 def grid_thresholds(count: int) -> tuple[float, ...]:
-    """A public grid, evenly spaced inside (0, 1): depends on no record."""
+    """Return a public grid, evenly spaced inside (0, 1): it depends on no record."""
     return tuple(j / (count + 1) for j in range(1, count + 1))
 
 
 def round_grid(count: int) -> tuple[float, ...]:
-    """The grid in so few decimals that people can read it: 4 up to 99 thresholds."""
+    """Return the grid in so few decimals that people can read it: 4 up to 99 thresholds."""
     decimals = len(str(count)) + 2
     return tuple(round(x, decimals) for x in grid_thresholds(count))
 
 
 def development_part(records: Records, unit: Unit, share: float) -> Development:
-    """About a share of the units, each by its name and a fixed public seed, whatever else the table holds."""
+    """Set about a share of the units apart, each by its name and a fixed public seed alone."""
     development = Development(share=share, seed=public_seed("development part"))
     apart, units = development_count(records, development, unit), unit_count(records, unit)
     if apart == 0 or (development.inside and apart == units):
@@ -139,7 +139,7 @@ def development_part(records: Records, unit: Unit, share: float) -> Development:
 def draft(
     choices: Choices, records: Records, development: Development, *, sites: Sequence[str] | None = None
 ) -> Registration:
-    """All of a registration but its thresholds, for which a public grid stands in: a development release is made so."""
+    """Return a registration whose thresholds are a public grid, under which a development release is made."""
     known, names = _settled(choices, records, development), tuple(sites or records.site_names)
     if known.dropout == "adversarial" and known.capacities is None and development.inside:
         rough = _build(replace(known, dropout="independent"), _grid(known), names, development)
@@ -178,9 +178,9 @@ def register(
 
 
 def origin_of(choices: Choices, made: Registration, records: Records, development: Development) -> Origin:
-    """Where thresholds come from: a public grid too where noise would leave nothing of so few development units.
+    """Decide where thresholds come from: a public grid too where noise would drown so few development units.
 
-    Too few for any threshold, or without a score, they are refused.
+    Too few units for any threshold, or units without a score, are refused.
     """
     if choices.grid:
         return "grid"
@@ -195,7 +195,7 @@ def origin_of(choices: Choices, made: Registration, records: Records, developmen
 
 
 def _settled(choices: Choices, records: Records, development: Development) -> Choices:
-    """The choices with a cap on answers and a grid for losses: declared, or read off records that are published.
+    """Complete the choices with a cap on answers and a grid for losses: declared, or read off published records.
 
     Beside a public grid none are: no ledger hears of it, and a later registration may call the same records protected.
     """
@@ -222,7 +222,7 @@ def _check_declared(choices: Choices, *, binary: bool, unused: bool) -> None:
 
 
 def development_labels(records: Records, development: Development, unit: Unit) -> Labels:
-    """How many development answers are unsupported, and whether they are plainly the ones with the higher scores.
+    """Report how many development answers are unsupported, and whether those plainly have the higher scores.
 
     The rank correlation of score and loss over units, each with its means, because answers of one source may depend on
     each other. Rows without a score have no rank.
@@ -248,7 +248,7 @@ def _ranks(values: Floats) -> Floats:
 
 
 def register_grid(choices: Choices, sites: Sequence[str] | None) -> Registration:
-    """A registration on a public grid: no record is looked at."""
+    """Return a registration on a public grid: no record is read."""
     if not choices.grid or not sites:
         raise FedsrcError("without development records, `grid=` and `sites=` are needed")
     if choices.unit == "source" and choices.max_answers is None:
@@ -257,7 +257,7 @@ def register_grid(choices: Choices, sites: Sequence[str] | None) -> Registration
 
 
 def _quantiles(choices: Choices, records: Records, development: Development) -> tuple[float, ...]:
-    """Exact quantiles of the scores that are there; where privacy protects these records, there are none."""
+    """Return exact quantiles of the scores; refuse them for records that privacy protects."""
     if not math.isinf(choices.epsilon) and not choices.public_development:
         raise FedsrcError(
             "thresholds from records that privacy protects need a noised release, which a ledger keeps",
@@ -269,7 +269,7 @@ def _quantiles(choices: Choices, records: Records, development: Development) -> 
 
 
 def _scored(records: Records, development: Development, unit: Unit) -> Floats:
-    """The development scores that are there; too few are refused."""
+    """Return the development scores; refuse too few."""
     scores = records.score[development_rows(records, development, unit)]
     scored, units = scores[scores >= 0], development_count(records, development, unit)
     if units < FEWEST or not scored.size:

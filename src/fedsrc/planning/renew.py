@@ -24,7 +24,7 @@ def renew(
     site_keys: Mapping[str, str] | None = None,
     capacities: Mapping[str, int] | None = None,
 ) -> Registration:
-    """The registration of a run whose certificate verifies, naming that certificate as the one it renews.
+    """Return the registration of a run whose certificate verifies, naming that certificate as the one it renews.
 
     Claim, thresholds, method, privacy, sites, weights and schedule are the same, and so is the rule that sets
     development units apart; no record is read. Validity, keys and capacities may be others.

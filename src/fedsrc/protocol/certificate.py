@@ -37,7 +37,7 @@ from fedsrc.protocol.registration import Claim
 from fedsrc.protocol.succession import ANYONE, Keys
 
 MAX_BYTES = 50_000_000
-AS_REGISTERED = ("threshold", "target_risk", "failure_probability", "claim", "weight", "drift", "epsilon", "delta")
+_AS_REGISTERED = ("threshold", "target_risk", "failure_probability", "claim", "weight", "drift", "epsilon", "delta")
 T = TypeVar("T")
 
 
@@ -52,8 +52,8 @@ def _to_iso(value: datetime | None) -> str:
 Many = Annotated[tuple[T, ...], Field(strict=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
-TimeOrNone = Annotated[str, AfterValidator(lambda time: time and real_time(time))]
-Expiry = Annotated[AwareDatetime | None, BeforeValidator(_from_iso), PlainSerializer(_to_iso)]
+_TimeOrNone = Annotated[str, AfterValidator(lambda time: time and real_time(time))]
+_Expiry = Annotated[AwareDatetime | None, BeforeValidator(_from_iso), PlainSerializer(_to_iso)]
 
 
 class SiteShare(Frozen):
@@ -166,28 +166,28 @@ class Signed(Frozen):
     mixture: Literal["as calibrated", "declared"]
     privacy: PrivacyLoss
     assumptions: Many[Assumption]
-    calibrated: TimeOrNone  # the latest release; "" before the first
+    calibrated: _TimeOrNone  # the latest release; "" before the first
     registration: Hex
     transcript: Hex
     transcript_lines: Count
     does_not_say: Many[str]
-    expires: Expiry
+    expires: _Expiry
     key: Hex | None = None
     signature: Signature | None = None
 
     @classmethod
     def parse(cls, text: str, where: str) -> Self:
-        """The value that a text says, if it is the only text that says it."""
+        """Parse a text; refuse it unless it is the one text of its value."""
         return cls._of(_plain(text, where), text, where)
 
     @classmethod
     def read(cls, path: Path | str) -> Self:
-        """The value in a file."""
+        """Read a file."""
         return cls.parse(read_text(Path(path), MAX_BYTES), str(path))
 
     @property
     def text(self) -> str:
-        """The only text that says it: sorted keys, each once."""
+        """Its one text: sorted keys, each once."""
         plain = json.loads(canonical_bytes(self.model_dump()))
         return json.dumps(plain, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
@@ -198,15 +198,15 @@ class Signed(Frozen):
 
     @property
     def expires_on(self) -> str:
-        """The time at which it expires, as its text says it; "" if it never does."""
+        """The time at which it expires, as its text has it; "" if it never does."""
         return _to_iso(self.expires)
 
     def save(self, path: Path | str) -> None:
-        """Put it into a file, in one step."""
+        """Write it to a file atomically."""
         write_whole(Path(path), self.text.encode())
 
     def signed(self, key: signing.Key) -> Self:
-        """The same with the signer's public key and a signature over everything else."""
+        """Return it with the signer's public key and a signature over everything else."""
         whole = self.model_copy(update={"key": signing.public_hex(key)})
         return whole.model_copy(update={"signature": signing.sign(key, whole._signed_part())})
 
@@ -227,7 +227,7 @@ class Signed(Frozen):
         keys.check(self.key, self.calibrated, where)
 
     def differs_from(self, expected: Signed) -> list[str]:
-        """The fields, but for key and signature, in which it says something else."""
+        """Return the fields in which it differs, apart from key and signature."""
         mine, theirs = (each.model_dump(exclude={"key", "signature"}) for each in (self, expected))
         return [name for name in theirs if not _same_at(name, mine[name], theirs[name])]
 
@@ -321,18 +321,18 @@ class MonitorAccount(Signed):
 
 
 def parse_signed(text: str, where: str) -> Certificate | MonitorAccount:
-    """What a text says: a certificate, or the account of a monitor."""
+    """Parse a certificate or the account of a monitor."""
     plain = _plain(text, where)
     return (MonitorAccount if plain.get("kind") == "monitor" else Certificate)._of(plain, text, where)
 
 
 def read_signed(path: Path) -> Certificate | MonitorAccount:
-    """The certificate, or the account of a monitor, in a file."""
+    """Read a certificate or the account of a monitor from a file."""
     return parse_signed(read_text(path, MAX_BYTES), str(path))
 
 
 def _plain(text: str, where: str) -> dict[str, Any]:
-    """A text as plain values of this format."""
+    """Parse a text into plain values of this format."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -345,17 +345,17 @@ def _plain(text: str, where: str) -> dict[str, Any]:
 
 
 def _without_none(said: dict[str, Any], *names: str) -> dict[str, Any]:
-    """The fields, without those of these names that say nothing."""
+    """Leave out the named fields where they are None."""
     return {name: value for name, value in said.items() if value is not None or name not in names}
 
 
 def _same_at(name: str, a: Any, b: Any) -> bool:
-    """Equal in the field of that name: what is registered, and what a gate compares with, to the last bit."""
-    return canonical_bytes(a) == canonical_bytes(b) if name in AS_REGISTERED else _same(a, b)
+    """Compare a field: what is registered, and what a gate compares with, to the last bit."""
+    return canonical_bytes(a) == canonical_bytes(b) if name in _AS_REGISTERED else _same(a, b)
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Equal, up to the last rounded digit of a number: another machine may round a diagnostic the other way."""
+    """Compare up to the last rounded digit of a number: another machine may round a diagnostic the other way."""
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(_same, a, b))
     if isinstance(a, dict) and isinstance(b, dict):

@@ -1,4 +1,4 @@
-"""What became of a run that does not verify, in plain words first: changed, cut short, or not what was signed."""
+"""Why a run does not verify, in plain words: it was changed, cut short, or is not what was signed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_same(found: Signed, expected: Signed, where: str, *, server_key: str |
 
 
 def _differs(found: Signed, expected: Signed, names: Sequence[str], where: str) -> DamagedError:
-    """The error for a certificate that says otherwise than registration and transcript, in the fields named.
+    """Return the error for a certificate that differs from what follows, in the fields named.
 
     While its signature fits, the certificate is as it was signed, and one of the other files is not.
     """

@@ -16,7 +16,7 @@ EPSILON_STEP = 1e6  # an epsilon that is found by a search is rounded up to 6 de
 
 
 def released_development(registration: Registration) -> Noised | None:
-    """The development release of a registration, with the noise that its privacy asks for, or refused."""
+    """Return the development release, if any; refuse one with other noise than its privacy requires."""
     release = None if registration.development is None else registration.development.release
     if release is not None and release.scale != development_mechanism(release.privacy, len(release.grid)).scale:
         raise FedsrcError("the development release has another noise scale than its privacy asks for")
@@ -24,7 +24,7 @@ def released_development(registration: Registration) -> Noised | None:
 
 
 def replacement_epsilon(registration: Registration) -> float:
-    """Epsilon of the registered noise, at the registered delta, for one unit being this one or any other.
+    """Return epsilon of the registered noise, at the registered delta, for one unit being this one or any other.
 
     See docs/theory.md, (i) on replacement and (iii) on the tight conversion.
     """
@@ -44,7 +44,7 @@ def _replaced(rule: Mechanism, kind: Encoding, settings: Privacy) -> float:
 
 
 def replacement_words(registration: Registration) -> str:
-    """The replacement epsilon beside a registered zero-out epsilon; "" where there is nothing to say beside it."""
+    """Describe the replacement epsilon beside a registered zero-out epsilon; "" where there is nothing to add."""
     settings = registration.privacy
     if not settings.private or settings.adjacency == "replacement":
         return ""
@@ -52,13 +52,13 @@ def replacement_words(registration: Registration) -> str:
 
 
 def any_other(epsilon: float, unit: str) -> str:
-    """Epsilon of a unit against any other, rounded up, and what is not protected at all."""
+    """Describe epsilon of a unit against any other, rounded up, and what is not protected at all."""
     rounded = math.ceil(1000 * epsilon) / 1000
     return f"against one {unit} being this one or any other: epsilon {rounded:g}; how many {unit}s there are is public"
 
 
 def noise_words(registration: Registration) -> str:
-    """The registered noise as people read it: its scale in units, and in the integers that a release file holds."""
+    """Describe the registered noise: its scale in units, and in the integers of a release file."""
     settings, rule = registration.privacy, registration.mechanism
     if not settings.private:
         return "no noise at all"

@@ -1,4 +1,4 @@
-"""Which format this is, and why the one before it is refused.
+"""The format number, and why format 1 is refused.
 
 Format 2 is a draft until docs/format.md freezes it. Registrations, transcripts and certificates carry the number.
 """

@@ -33,7 +33,7 @@ class Mechanism:
 
 @lru_cache(maxsize=64)
 def mechanism(settings: Privacy, encoding: Histograms, thresholds: int) -> Mechanism:
-    """The smallest admissible noise scale for the registered privacy, rounded up, and what it costs in zCDP.
+    """Return the mechanism with the smallest admissible noise scale, rounded up, and its cost in zCDP.
 
     Theory: (ii), s >= 2^k g chat tau.
     """
@@ -51,10 +51,10 @@ def mechanism(settings: Privacy, encoding: Histograms, thresholds: int) -> Mecha
 
 
 def development_mechanism(settings: Privacy, points: int) -> Mechanism:
-    """The mechanism of a development release over so many points, under the same privacy."""
+    """Return the mechanism of a development release over so many points, under the same privacy."""
     return mechanism(settings, IN_SUFFIXES, points)
 
 
 def most_noise(rule: Mechanism) -> float:
-    """Variance of the noise in accepted mass (supported and unsupported together), where it is largest."""
+    """Return the largest noise variance in accepted mass (supported and unsupported together)."""
     return 2.0 * rule.unit_variance * float(rule.basis.variance_factor().max())

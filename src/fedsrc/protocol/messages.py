@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
+from fedsrc.common.canonical import digest_bytes
 from fedsrc.common.clock import TIME, Time
 from fedsrc.common.signing import Key, sign, signed_by
 from fedsrc.common.values import Hex, Name, Signature, Whole
@@ -45,6 +47,10 @@ class Request(Message):
     site: Name
     slots: int = Field(ge=1)
     scale: float = Field(ge=0)
+
+    @cached_property
+    def digest(self) -> str:
+        return digest_bytes(self.to_bytes())
 
 
 class SignedRequest(Message):

@@ -1,4 +1,4 @@
-"""What the files of a run folder are called."""
+"""The names of the files in a run folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notices: the signed word of an issuer that a certificate is revoked, in a file beside the certificate's.
+"""Notices of revocation: an issuer's signed statement, in a file beside the certificate's.
 
 A notice is of one certificate, by the SHA-256 of its file, and signed by the key that signed it or one that succeeds
 that key. No file means no notice. A file that is no such notice is an error: whoever relies on the certificate stops.
@@ -44,18 +44,18 @@ class Revocation(SignedMessage):
         return self
 
     def same_as(self, other: Revocation) -> bool:
-        """Whether both say the same, at whatever time."""
+        """Whether both say the same, apart from their time."""
         apart = {"time", "signature"}
         return self.model_dump(exclude=apart) == other.model_dump(exclude=apart)
 
     def words(self) -> str:
-        """When and why, and what takes the place."""
+        """Say when and why, and which certificate replaces it."""
         instead = f"; superseded by certificate {self.superseded_by}" if self.superseded_by else ""
         return f"the certificate was revoked on {self.time}: {self.reason}{instead}"
 
 
 def revoke(certificate: str, reason: str, key: Key, *, superseded_by: str | None = None) -> Revocation:
-    """The notice that revokes a certificate, dated now and signed."""
+    """Make the notice that revokes a certificate, dated now and signed."""
     try:
         plain = Revocation(
             certificate=certificate, reason=reason, time=utc_now(), superseded_by=superseded_by, key=public_hex(key)
@@ -66,12 +66,12 @@ def revoke(certificate: str, reason: str, key: Key, *, superseded_by: str | None
 
 
 def beside(certificate: Path) -> Path:
-    """Where the notice of a certificate's file lies: beside it, under its name with an ending."""
+    """Return the path of a certificate's notice: beside its file, with a suffix."""
     return certificate.with_name(certificate.name + SUFFIX)
 
 
 def read_notice(path: Path) -> Revocation:
-    """A notice as fedsrc writes it, whose signature fits, or refused."""
+    """Read a notice; refuse it unless its signature fits."""
     found = read_document(Revocation, path, "a notice of revocation", MAX_BYTES)
     if not found.signed_by(found.key):
         raise FedsrcError("the signature does not fit the notice of revocation", where=str(path))
@@ -79,14 +79,14 @@ def read_notice(path: Path) -> Revocation:
 
 
 class Notices(NamedTuple):
-    """Where notices of one certificate's file may lie: beside it, and in a file or folder that was named."""
+    """Where notices of one certificate's file are looked for: beside it, and in a named file or folder."""
 
     certificate: Path
     elsewhere: Path | None = None
     keys: Keys = ANYONE
 
     def revoking(self, certificate: str, key: str) -> Revocation | None:
-        """The notice that revokes a certificate, by its digest and the key that signed it; None if there is none.
+        """Return the notice that revokes a certificate, by its digest and the key that signed it, or None.
 
         A folder may hold notices of other certificates. A file that is meant for this one may only be of it, or of the
         one that it supersedes.
@@ -102,7 +102,7 @@ class Notices(NamedTuple):
         return None
 
     def _files(self) -> Iterator[tuple[Path, bool]]:
-        """The files to read, and whether each is one of many."""
+        """Yield the files to read, and whether each is one of many."""
         near = beside(self.certificate)
         if _is_there(near):
             yield near, False
@@ -132,7 +132,7 @@ def _notices_in(folder: Path) -> list[Path]:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether anything has that name; a link to nothing is something, and cannot be read."""
+    """Whether anything has that name. A dangling link counts: it cannot be read."""
     try:
         path.lstat()
     except FileNotFoundError:

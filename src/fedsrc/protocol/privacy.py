@@ -87,7 +87,7 @@ class Noised(Frozen):
         return self
 
     def thresholds(self, count: int) -> tuple[float, ...]:
-        """So many quantiles; ties are merged."""
+        """Return so many quantiles; ties are merged."""
         from fedsrc.maths.quantiles import released_quantiles  # with numpy, which a gate does without
 
         settings = self.privacy

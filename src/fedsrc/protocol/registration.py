@@ -194,7 +194,7 @@ class Registration(Frozen):
 
     @property
     def most_units(self) -> int:
-        """Units that the schedule asks for at most, over all rounds: of every site, or of the one recruited."""
+        """The most units that the schedule asks for, over all rounds: of every site, or of the one recruited."""
         asked = 1 if self.schedule.policy == "recruit" else len(self.sites)
         return self.schedule.batch * self.schedule.rounds * asked
 
@@ -234,7 +234,7 @@ class Registration(Frozen):
         return tuple(site.weight or 0.0 for site in self.sites)
 
     def site(self, name: str) -> Site:
-        """The site of that name; unknown names are refused."""
+        """Return the site of that name; refuse unknown names."""
         if name not in self.by_name:
             raise FedsrcError(f"site {name!r} is not in the registration", hint="register the site before it releases")
         return self.by_name[name]
@@ -251,7 +251,7 @@ class Registration(Frozen):
     def from_toml(cls, text: str, *, where: str = "registration") -> Registration:
         try:
             return _parsed(text)
-        except FirstFormatError as error:
+        except _FirstFormatError as error:
             raise FedsrcError(f"is a registration of {FIRST_FORMAT}", where=where, hint=FIRST_HINT) from error
         except tomllib.TOMLDecodeError as error:
             raise FedsrcError(f"not a TOML file: {error}", where=where) from error
@@ -266,14 +266,14 @@ class Registration(Frozen):
         return cls.from_toml(read_text(path, MAX_BYTES), where=str(path))
 
 
-class FirstFormatError(Exception):
+class _FirstFormatError(Exception):
     """A registration of format 1."""
 
 
 @lru_cache(maxsize=16)
 def _parsed(text: str) -> Registration:
-    """The registration that a text says. A site reads the same one before every answer, with all sites in it."""
+    """Parse a registration. Cached: a site reads the same one, with all sites in it, before every answer."""
     fields = parse_toml(text)
     if fields.get("format") == 1:
-        raise FirstFormatError
+        raise _FirstFormatError
     return Registration.model_validate(fields)

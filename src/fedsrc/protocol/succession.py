@@ -1,4 +1,4 @@
-"""Keys in succession: one key takes another's place, in a statement that both have signed; and which keys are trusted.
+"""Key succession: one key replaces another, in a statement that both have signed; and which keys are trusted.
 
 A key has one successor at most. A trusted key hands its trust on along the line of statements, and what it signs itself
 counts up to the date of its own succession.
@@ -25,7 +25,7 @@ DOUBT = "trust neither: name the key you know to be right, and leave the stateme
 
 
 class Succession(Message):
-    """The statement: `new` takes the place of `old` from a time on, by the word of both."""
+    """The statement, signed by both keys: `new` replaces `old` from a time on."""
 
     END: ClassVar = b"\n"
     format: Literal[1] = 1
@@ -44,7 +44,7 @@ class Succession(Message):
 
     @classmethod
     def by(cls, old: Key, new: Key, time: str | None = None) -> Self:
-        """The statement of two keys, dated now."""
+        """Make the statement of two keys, dated now."""
         plain = cls(old=public_hex(old), new=public_hex(new), time=time or utc_now())
         data = plain.signed_part()
         return plain.model_copy(update={"by_old": sign(old, data), "by_new": sign(new, data)})
@@ -55,7 +55,7 @@ class Succession(Message):
 
 
 def read_succession(path: Path) -> Succession:
-    """A statement as fedsrc writes it, signed by both keys, or refused."""
+    """Read a statement; refuse it unless both keys have signed it."""
     found = read_document(Succession, path, "the succession of a key", MAX_BYTES)
     for whose, public, signature in (("old", found.old, found.by_old), ("new", found.new, found.by_new)):
         if signature is None or not signed_by(public, signature, found.signed_part()):
@@ -71,14 +71,14 @@ class Keys:
     successions: Mapping[str, Succession] = field(default_factory=dict)  # by the old key
 
     def line(self, key: str) -> Iterator[str]:
-        """A key, its successor, that one's successor, and so on."""
+        """Yield a key, its successor, that one's successor, and so on."""
         yield key
         while key in self.successions:
             key = self.successions[key].new
             yield key
 
     def check(self, key: str, dated: str, where: str) -> None:
-        """Refuse a certificate by a key that no trusted one leads to, or from after its key was succeeded."""
+        """Refuse a certificate whose key no trusted key leads to, or that is dated after its key was succeeded."""
         if self.trusted and not any(key in self.line(each) for each in self.trusted):
             raise FedsrcError(f"the certificate is signed by {key}, which is not trusted", where=where)
         after = self.successions.get(key)
@@ -91,7 +91,7 @@ ANYONE = Keys()
 
 
 def keys_of(trusted: Iterable[str] = (), files: Iterable[Path | str] = ()) -> Keys:
-    """The keys to trust, with the successions in some files. Forks and cycles are refused."""
+    """Return the keys to trust, with the successions in some files. Forks and cycles are refused."""
     successions: dict[str, Succession] = {}
     for path in files:
         found = read_succession(Path(path))

@@ -7,7 +7,6 @@ on. Everything after the transcript (tally, bounds, certificate) is a pure funct
 from __future__ import annotations
 
 import fcntl
-import io
 import json
 import time
 import warnings
@@ -49,7 +48,7 @@ class Announced(Frozen):
 
     @classmethod
     def by(cls, hello: Hello, capacity: int | None) -> Announced:
-        """A site's own word, as the transcript keeps it; unsigned, or where it says what is registered, its number."""
+        """Keep a site's own word where it is signed and says more than the registered capacity; else its number."""
         plain = hello.signature is None or hello.units == capacity
         return cls(site=hello.site, units=hello.units, hello=None if plain else hello)
 
@@ -93,7 +92,7 @@ class Ended(Frozen):
 
 
 Entry = Opened | Announced | Asked | Arrived | Absent | Closed | Ended
-_entries: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])
+ENTRIES: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ class Chain:
     size: int = 0
 
     def line(self, entry: Entry) -> tuple[bytes, Chain]:
-        """The next line for an entry, and the chain after it."""
+        """Return the next line for an entry, and the chain after it."""
         data = canonical_bytes({"n": self.lines + 1, "prev": self.head, **entry.model_dump()})
         return data + b"\n", Chain(self.lines + 1, digest_bytes(data), self.size + len(data) + 1)
 
@@ -116,7 +115,7 @@ class Chain:
             number, previous = fields.pop("n"), fields.pop("prev")
             if fields.get("kind") == "opened" and fields.get("format") == 1:
                 raise FedsrcError(f"is a transcript of {FIRST_FORMAT}", where=where, hint=FIRST_HINT)
-            entry = _entries.validate_python(fields)
+            entry = ENTRIES.validate_python(fields)
         except ValidationError as error:
             raise _damaged(where, self.lines + 1, f"is not an entry ({describe(error)})") from error
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -171,7 +170,7 @@ class Transcript:
         self._file.close()
 
     def _hold(self) -> None:
-        """Be the only one who writes it. Somebody who only looks whether it is held holds it for a moment, too."""
+        """Lock the file, or refuse. Retry: a process that only tests the lock holds it for a moment, too."""
         for attempt in range(TRIES):
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -193,22 +192,20 @@ class Transcript:
 
 def read_transcript(path: Path) -> tuple[list[Entry], Chain]:
     """Read and check a transcript without changing it."""
-    return _gather(read_entries(path))
+    entries, chain = list[Entry](), Chain()
+    for entry, after in read_entries(path):
+        entries.append(entry)
+        chain = after
+    return entries, chain
 
 
 def read_entries(path: Path) -> Iterator[tuple[Entry, Chain]]:
-    """The same one entry at a time, each with the chain after it, so that a long transcript needs no memory."""
+    """Yield the entries one at a time, each with the chain after it, in constant memory."""
     return checked(durable.read_lines(path, MAX_BYTES), str(path))
 
 
-def parse(data: bytes, where: str) -> tuple[list[Entry], Chain, int]:
-    """Entries, chain and the number of whole bytes."""
-    entries, chain = _gather(checked(io.BytesIO(data), where))
-    return entries, chain, chain.size
-
-
 def checked(lines: Iterable[bytes], where: str) -> Iterator[tuple[Entry, Chain]]:
-    """Entries, each with the chain after it. A torn last line is left out with a warning."""
+    """Check lines; yield entries, each with the chain after it. A torn last line is left out with a warning."""
     chain = Chain()
     for line in lines:
         if not line.endswith(b"\n"):
@@ -217,15 +214,6 @@ def checked(lines: Iterable[bytes], where: str) -> Iterator[tuple[Entry, Chain]]
             return
         entry, chain = chain.read(line[:-1], where)
         yield entry, chain
-
-
-def _gather(found: Iterable[tuple[Entry, Chain]]) -> tuple[list[Entry], Chain]:
-    entries: list[Entry] = []
-    chain = Chain()
-    for entry, after in found:
-        entries.append(entry)
-        chain = after
-    return entries, chain
 
 
 def _damaged(where: str, line: int, what: str) -> DamagedError:

@@ -16,7 +16,7 @@ from fedsrc.records.units import Names, Records, Unit, UnitNames, Units, check_u
 
 
 def calibrating(registration: Registration, records: Records) -> dict[str, Units]:
-    """The units that would calibrate, at every registered site that has rows in the table. Nothing is taken in."""
+    """Return the units that would calibrate, by registered site with rows in the table. Nothing is taken in."""
     unknown = sorted(set(records.site_names) - {site.name for site in registration.sites})
     if unknown:
         raise FedsrcError(f"site {unknown[0]!r} of the table is not in the registration")
@@ -28,7 +28,7 @@ def calibrating(registration: Registration, records: Records) -> dict[str, Units
 
 
 def names_of(records: Records, site: str | None = None) -> Names:
-    """Every id and source of a site's rows (or of all), and what each row holds, the development part included."""
+    """Return every id and source of a site's rows (or of all), and what each row holds."""
     at_site = np.arange(len(records))
     if site is not None:
         at_site = np.flatnonzero(records.site == records.site_names.index(site))
@@ -43,7 +43,7 @@ def names_of(records: Records, site: str | None = None) -> Names:
 
 
 def _rows_of(records: Records, at_site: Positions) -> Rows:
-    """Rows of a table that was never a file: all that is known of them."""
+    """Make the rows of a table that was never a file from what is known of them."""
     columns: dict[str, object] = {"score": records.score[at_site], "loss": records.loss[at_site]}
     if records.source is not None:
         columns["source"] = [records.source_names[code] for code in records.source[at_site].tolist()]
@@ -53,9 +53,9 @@ def _rows_of(records: Records, at_site: Positions) -> Rows:
 
 
 def in_development(development: Development, names: UnitNames) -> NDArray[np.bool_]:
-    """Which units, each by its name alone, are of the development part: those whose key is below the share.
+    """Return which units are of the development part: those whose key, from their name alone, is below the share.
 
-    How many that are is chance, and public. The first so many by key would not do: one unit renamed would move others.
+    How many these are is random, and public. Taking the first n by key would let one renamed unit move others.
     """
     if not development.inside:
         return np.ones(len(names), dtype=np.bool_)
@@ -65,17 +65,17 @@ def in_development(development: Development, names: UnitNames) -> NDArray[np.boo
 
 
 def development_rows(records: Records, development: Development, unit: Unit) -> NDArray[np.bool_]:
-    """The rows of the development part."""
+    """Return which rows are of the development part."""
     return _part(records, development, unit)[unit_codes(records, unit)]
 
 
 def development_count(records: Records, development: Development, unit: Unit) -> int:
-    """How many units of a table are of the development part."""
+    """Count the units of the development part."""
     return int(_part(records, development, unit).sum())
 
 
 def _part(records: Records, development: Development, unit: Unit) -> NDArray[np.bool_]:
-    """Which units of a table are of the development part, found once."""
+    """Return which units of a table are of the development part; it is drawn once."""
     key = (development.seed, development.share, unit)
     if key not in records.parts:
         records.parts[key] = in_development(development, unit_names(records, unit))
@@ -83,7 +83,7 @@ def _part(records: Records, development: Development, unit: Unit) -> NDArray[np.
 
 
 def calibration_rows(registration: Registration, records: Records) -> NDArray[np.bool_] | None:
-    """Rows that calibrate: all, or those outside the development part where the table also holds that."""
+    """Return the rows that calibrate: those outside a development part in the table; None if all do."""
     development = registration.development
     if development is None or not development.inside:
         return None
@@ -91,7 +91,7 @@ def calibration_rows(registration: Registration, records: Records) -> NDArray[np
 
 
 def cut_words(registration: Registration) -> str:
-    """How a table is cut into units, in words that the ledger keeps."""
+    """Describe how a table is cut into units, in words that the ledger keeps."""
     settings, development = registration.privacy, registration.development
     words = "records" if settings.unit == "record" else f"sources of at most {settings.max_answers} answers"
     if development is not None and development.inside:

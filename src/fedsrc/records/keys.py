@@ -18,20 +18,20 @@ STEP, FIRST, SECOND = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4
 
 
 def name_keys(purpose: str, names: Iterable[str]) -> Keys:
-    """A key for each name, from the name alone."""
+    """Return a key for each name, from the name alone."""
     head = f"fedsrc: {purpose}: ".encode()
     found = b"".join([hashlib.sha256(head + name.encode()).digest()[:8] for name in names])
     return np.frombuffer(found, dtype=">u8").astype(np.uint64)
 
 
 def row_keys(purpose: str, rows: range) -> Keys:
-    """A key for each row number, from the number alone."""
+    """Return a key for each row number, from the number alone."""
     start = name_keys(purpose, ["row number"])
     return place_keys(start, np.arange(rows.start, rows.stop, dtype=np.uint64))
 
 
 def place_keys(names: Keys, places: Keys) -> Keys:
-    """A key for each place under a name, whose key is given: splitmix64. No two places of one name share a key."""
+    """Return a key for each place under a name whose key is given: splitmix64. No two places share a key."""
     mixed = names + (places + np.uint64(1)) * STEP
     mixed = (mixed ^ (mixed >> np.uint64(30))) * FIRST
     mixed = (mixed ^ (mixed >> np.uint64(27))) * SECOND

@@ -10,7 +10,7 @@ from fedsrc.records.units import Units
 
 
 def histogram(registration: Registration, units: Units) -> Ints:
-    """The two mass vectors of some units, in multiples of 1/grid: shape (2, m+1).
+    """Return the two mass vectors of some units, in multiples of 1/grid: shape (2, m+1).
 
     Theory: (i) complementary masses, (v) sources share their mass among their answers.
     """
@@ -21,7 +21,7 @@ def histogram(registration: Registration, units: Units) -> Ints:
 
 
 def unit_masses(registration: Registration, units: Units) -> Ints:
-    """The same per unit: shape (units, 2, m+1)."""
+    """Return the same per unit: shape (units, 2, m+1)."""
     bins, owner, first, second = _answers(registration, units)
     masses = np.zeros((len(units), 2, len(registration.thresholds.values) + 1), dtype=np.int64)
     np.add.at(masses[:, 0], (owner, bins), first)
@@ -30,7 +30,7 @@ def unit_masses(registration: Registration, units: Units) -> Ints:
 
 
 def grid_losses(loss: np.ndarray[tuple[int], np.dtype[np.float64]], grid: int) -> Ints:
-    """Losses as multiples of 1/grid, rounded up (the bound then holds for the larger loss).
+    """Return losses as multiples of 1/grid, rounded up (the bound then holds for the larger loss).
 
     A loss that is the nearest double to some k/grid is that k: 0.07 on a grid of 100 is 7, not 8.
     """
@@ -39,7 +39,7 @@ def grid_losses(loss: np.ndarray[tuple[int], np.dtype[np.float64]], grid: int) -
 
 
 def _answers(registration: Registration, units: Units) -> tuple[Ints, Ints, Ints, Ints]:
-    """Per answer: its bin, its unit, and what it adds to the first and the second mass vector."""
+    """Return per answer its bin, its unit, and what it adds to the two mass vectors."""
     settings = registration.privacy
     bins = np.searchsorted(np.asarray(registration.thresholds.values), units.score, side="right")
     sizes = np.diff(units.start)

@@ -14,12 +14,12 @@ IN_ORDER = "in order"
 
 
 def shuffled(count: int, seed: int) -> Positions:
-    """A permutation of range(count) that only the seed decides, on every machine and numpy version: rows by key."""
+    """Return a permutation of range(count) that the seed alone decides, on every machine and numpy version."""
     return np.argsort(key_stream(seed)(count), kind="stable").astype(np.int64)
 
 
 def key_stream(seed: int) -> Callable[[int], Keys]:
-    """The keys of rows 0, 1, 2, ..., so many with every call.
+    """Return a function that gives the keys of the next rows, so many with every call.
 
     numpy promises stable raw bit streams, not stable permutations, so the raw stream is sorted.
     """
@@ -28,5 +28,5 @@ def key_stream(seed: int) -> Callable[[int], Keys]:
 
 
 def public_seed(purpose: str) -> int:
-    """A fixed seed per purpose. It must not depend on the table: changing one unit would then move all the others."""
+    """Return a fixed seed per purpose. If it depended on the table, changing one unit would move all the others."""
     return int(hashlib.sha256(f"fedsrc: {purpose}".encode()).hexdigest()[:15], 16)

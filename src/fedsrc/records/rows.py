@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 Digests = NDArray[np.uint8]  # a row of 16 bytes for each row of a table
-CellKeys = NDArray[np.uint64]
+_CellKeys = NDArray[np.uint64]
 WIDTH = 16  # bytes of a digest
 NUMBERS_BELOW = 1e15  # a longer whole number is a name: as a float it could lose its last digits
 LANES = (0x243F6A8885A308D3, 0x13198A2E03707344)  # where the two halves of a digest start: digits of pi
@@ -42,7 +42,7 @@ class Rows:
 
 
 def row_digests(frame: pl.DataFrame) -> Digests:
-    """A digest of 16 bytes for each row, of all its cells."""
+    """Return a digest of 16 bytes for each row, of all its cells."""
     cells = np.column_stack([_cells(column) for column in frame.iter_columns()])
     cells.sort(axis=1)
     halves = [_folded(cells, np.uint64(start)) for start in LANES]
@@ -58,27 +58,27 @@ def content_digest(frame: pl.DataFrame) -> str:
 
 
 def tidy(column: pl.Series) -> pl.Series:
-    """A column as text, without white space around it and in Unicode's composed form (NFC)."""
+    """Return a column as stripped text in Unicode's composed form (NFC)."""
     return column.cast(pl.String).str.strip_chars().str.normalize("NFC")
 
 
-def _folded(cells: CellKeys, start: np.uint64) -> CellKeys:
-    """Each row's cells, one after the other, mixed into 64 bits."""
+def _folded(cells: _CellKeys, start: np.uint64) -> _CellKeys:
+    """Mix each row's cells, one after the other, into 64 bits."""
     found = np.full(len(cells), start)
     for cell in cells.T:
         found = _mixed((found ^ cell) + np.uint64(STEP))
     return found
 
 
-def _mixed(values: CellKeys) -> CellKeys:
+def _mixed(values: _CellKeys) -> _CellKeys:
     """SplitMix64's own mixing: every bit of a value moves every bit of the result."""
     for shift, factor in MIX:
         values = (values ^ (values >> np.uint64(shift))) * np.uint64(factor)
     return values ^ (values >> np.uint64(31))
 
 
-def _cells(column: pl.Series) -> CellKeys:
-    """A key of 64 bits for every cell: the number's own bits, or a digest of its text. Empty and NaN are one."""
+def _cells(column: pl.Series) -> _CellKeys:
+    """Return 64 bits for every cell: the number's own, or a digest of its text. Empty and NaN are the same."""
     column = column.alias("cell")  # the reader takes some names for patterns
     if column.dtype.is_float() or column.dtype == pl.Boolean:
         return _number_keys(column.cast(pl.Float64))
@@ -92,22 +92,22 @@ def _cells(column: pl.Series) -> CellKeys:
 
 
 def _as_text(column: pl.Series) -> pl.Series:
-    """Any column as tidy text; what has no text of its own (a list, bytes) is written as Python writes it."""
+    """Return any column as tidy text; what has none of its own (a list, bytes) as Python writes it."""
     try:
         return tidy(column).fill_null("")
     except pl.exceptions.PolarsError:
         return pl.Series("cell", [repr(each) for each in column.to_list()], dtype=pl.String)
 
 
-def _number_keys(numbers: pl.Series) -> CellKeys:
-    """The bits of each number; there is one zero, and NaN is empty."""
+def _number_keys(numbers: pl.Series) -> _CellKeys:
+    """Return the bits of each number; there is one zero, and NaN is empty."""
     values = numbers.fill_null(float("nan")).to_numpy() + 0.0
     keys = values.view(np.uint64).copy()
     keys[np.isnan(values)] = _text_key("")
     return keys
 
 
-def _text_keys(texts: pl.Series) -> CellKeys:
+def _text_keys(texts: pl.Series) -> _CellKeys:
     distinct = texts.unique()
     keys = pl.Series([_text_key(each) for each in distinct.to_list()], dtype=pl.UInt64)
     return texts.replace_strict(distinct, keys, return_dtype=pl.UInt64).to_numpy()

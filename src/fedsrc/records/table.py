@@ -1,4 +1,4 @@
-"""Labelled records: reading a table, refusing what is not one, and dealing it into units per site.
+"""Labelled records: reading a table and refusing what is not one.
 
 A table has a score and a loss in [0, 1] per row, and optionally a site, a source, a group and an id. A unit is what
 privacy protects and independence is assumed of: one record, or one source with all its answers.
@@ -9,8 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -19,20 +18,16 @@ import numpy as np
 import polars as pl
 
 from fedsrc.common.canonical import file_digest
-from fedsrc.common.durable import check_regular
-from fedsrc.common.parquet import check_unpacked
-from fedsrc.common.tables import UNREADABLE
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.records.order import Positions
 from fedsrc.records.rows import Rows, content_digest, tidy
+from fedsrc.records.scan import SEPARATORS, Place, check_version, file_version, readable, scan
 from fedsrc.records.units import LOCAL_SITE, Records
 
 Missing = Literal["refuse", "keep"]
 ORDER = ("score", "loss", "site", "source", "id", "group")
 NEEDED = ("score", "loss")
-MAX_HEADER = 1_000_000  # bytes
-SEPARATORS = "save it with commas between the columns and points in the numbers (0.5, not 0,5)"
 MISSING_SCORE = -1.0  # below every threshold: bin 0
 SOURCE_NAME = re.compile(  # what people call the thing that several answers share
     r"(source|question|query|prompt|document|doc|article|passage|patient|person|user|customer|session|conversation"
@@ -54,7 +49,7 @@ class Columns:
     id: str | None = None
 
     def name(self, what: str) -> str:
-        """What the column is called."""
+        """Return the name of a column."""
         return getattr(self, what) or what
 
     def check(self, present: Collection[str], where: str) -> None:
@@ -74,20 +69,20 @@ class Columns:
                 )
 
     def used(self, present: Collection[str]) -> dict[str, str]:
-        """What each column that is used is called."""
+        """Return the name of each column that is used."""
         return {what: self.name(what) for what in ORDER if self.name(what) in present}
 
     def cut_by(self, present: Collection[str]) -> str:
-        """The columns that decide what a table's units, sites, scores and losses are, as a ledger remembers them."""
+        """Return the columns that decide units, sites, scores and losses, as a ledger remembers them."""
         return json.dumps({what: name for what, name in self.used(present).items() if what != "group"})
 
     def unused(self, present: Collection[str]) -> list[str]:
-        """Columns that nothing is made of."""
+        """Return the columns that are not used."""
         used = set(self.used(present).values())
         return [name for name in present if name not in used]
 
     def like_source(self, present: Collection[str]) -> list[str]:
-        """Columns that nothing is made of, although they are called what a source would be."""
+        """Return the columns that are not used, although their name suggests a source."""
         return [name for name in self.unused(present) if SOURCE_NAME.fullmatch(re.sub(r"[\W_]+", "", name.lower()))]
 
 
@@ -141,111 +136,21 @@ def _checked(frame: pl.DataFrame, place: Place, names: Columns, missing: Missing
     )
 
 
-class Version(NamedTuple):
-    """What changes when a file does."""
-
-    inode: int
-    size: int
-    changed: int
-
-
-def file_version(path: Path) -> Version:
-    """Return a file's version without reading it."""
-    with readable(path):
-        found = path.stat()
-    return Version(found.st_ino, found.st_size, found.st_mtime_ns)
-
-
-def check_version(path: Path, version: Version) -> None:
-    """Refuse a file that has changed since: the rows that were read must be those of the digest, by which a ledger
-    knows them."""
-    if file_version(path) != version:
-        raise FedsrcError(
-            "the table changed while it was read; nothing was released",
-            where=str(path),
-            hint="leave the file alone, then release again",
-        )
-
-
 def comparable(column: pl.Series) -> pl.Series | None:
-    """What a column holds as text, without what is empty, if it is text or whole numbers."""
+    """Return a column of text or whole numbers as text, without empty values; None for other columns."""
     if column.dtype.is_integer() or column.dtype in (pl.String, pl.Categorical, pl.Enum):
         return column.alias("value").cast(pl.String).drop_nulls()
     return None
 
 
 def as_text(column: pl.Series) -> pl.Series:
-    """Names as text, each by itself: where one of them has decimals, all are read as such, and 7 must stay 7."""
+    """Write names as text: where one of them has decimals, all are read as floats, and 7 must stay 7."""
     return column.cast(pl.String).str.strip_suffix(".0") if column.dtype.is_float() else column.cast(pl.String)
 
 
 def repeats(column: pl.Series | None) -> bool:
     """Whether a column holds some value more than once."""
     return column is not None and bool(column.is_duplicated().any())
-
-
-@dataclass(frozen=True)
-class Place:
-    """Turns a row number into words: line 812 of a text file, row 811 of a Parquet file or of a table in memory."""
-
-    path: Path | str
-    word: Literal["line", "row"]
-    first: int
-
-    def row(self, index: int) -> str:
-        return f"{self.path} {self.word} {index + self.first}"
-
-
-def scan(path: Path) -> tuple[pl.LazyFrame, Place]:
-    """The table, not yet read, and how its rows are counted."""
-    suffix = path.suffix.lower()
-    if not path.exists():
-        raise FedsrcError("there is no such file", where=str(path))
-    check_regular(path)
-    if suffix == ".parquet":
-        check_unpacked(path)
-        return pl.scan_parquet(path, glob=False), Place(path, "row", 1)
-    if suffix in (".jsonl", ".ndjson"):
-        return pl.scan_ndjson(path, infer_schema_length=None), Place(path, "line", 1)
-    if suffix in (".csv", ".tsv"):
-        separator = "\t" if suffix == ".tsv" else ","
-        _check_separator(path, separator)
-        return pl.scan_csv(path, separator=separator, infer_schema=False, glob=False), Place(path, "line", 2)
-    raise FedsrcError(
-        f"unknown kind of table {suffix!r}", where=str(path), hint="use .csv, .tsv, .parquet, .jsonl or .ndjson"
-    )
-
-
-def _check_separator(path: Path, separator: str) -> None:
-    """Refuse a table whose first line has ';' (as spreadsheets write in half of Europe) and no separator."""
-    with path.open("rb") as file:
-        head = file.readline(MAX_HEADER)
-    if b";" in head and separator.encode() not in head:
-        raise FedsrcError(
-            f"its columns are separated by ';', not by {'a tab' if separator == chr(9) else repr(separator)}",
-            where=str(path),
-            hint=SEPARATORS,
-        )
-
-
-@contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """While a table is read: what the reader cannot make sense of is an error that names the file."""
-    suffix = path.suffix.lower()
-    try:
-        yield
-    except (*UNREADABLE, OSError, ValueError) as error:
-        raise FedsrcError(
-            f"cannot be read as {suffix[1:]}: {_first_line(error)}",
-            where=str(path),
-            hint="every line needs the same number of fields" if suffix in (".csv", ".tsv") else None,
-            private=(_first_line(error),),
-        ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 class Part(NamedTuple):
@@ -273,7 +178,7 @@ class Check:
         self._found: dict[tuple[bool, int, int], FedsrcError] = {}
 
     def part(self, frame: pl.DataFrame) -> Part:
-        """The next rows; what is missing has its stand-in, what is bad is noted."""
+        """Check the next rows; missing values get a stand-in, bad ones are noted."""
         names = self._names
         score = self._unit_interval(frame[names.name("score")], "score", MISSING_SCORE)
         loss = self._unit_interval(frame[names.name("loss")], "loss", 1.0)
@@ -312,7 +217,7 @@ class Check:
         self._note(what, kind, FedsrcError(words, where=where, hint=hint, private=private))
 
     def _unit_interval(self, column: pl.Series, what: str, stand_in: float) -> Floats:
-        """A column as floats in [0, 1]; the first value that is not one is noted."""
+        """Return a column as floats in [0, 1]; note the first value that is not."""
         array = self._floats(column, what)
         absent = np.isnan(array)
         if self._missing == "refuse" and absent.any():
@@ -326,7 +231,7 @@ class Check:
         return np.where(absent, stand_in, array)
 
     def _floats(self, column: pl.Series, what: str) -> Floats:
-        """A column as floats, NaN where it is empty; words are noted, and are not missing as well."""
+        """Return a column as floats, NaN where it is empty; words are noted, and do not count as missing."""
         if column.dtype == pl.String:
             stripped = column.alias(what).str.strip_chars()
             values = stripped.cast(pl.Float64, strict=False)
@@ -344,7 +249,7 @@ class Check:
         return values.fill_null(float("nan")).to_numpy().astype(np.float64)
 
     def _text(self, column: pl.Series, what: str) -> pl.Series:
-        """A column as text, ids and sources tidied up; its first empty value is noted."""
+        """Return a column as text, ids and sources tidied; note its first empty value."""
         try:
             values = as_text(column.alias(what))  # the reader takes some names for patterns
             values = tidy(values) if what in ("id", "source") else values
@@ -376,7 +281,7 @@ def _bad_word(what: str, word: str) -> str:
 
 
 def _other_name(name: str, what: str, present: Collection[str]) -> str:
-    """What to do about a column that is not there."""
+    """Suggest what to do about a missing column."""
     if any(";" in each for each in present):
         return SEPARATORS
     near = difflib.get_close_matches(name, present, n=1)
@@ -392,13 +297,13 @@ def _missing_value(what: str) -> str:
 
 
 def _repeated(column: pl.Series) -> str | None:
-    """The first value, in alphabetical order, that a column holds more than once."""
+    """Return the alphabetically first value that a column holds more than once."""
     found = column.filter(column.is_duplicated()).min()
     return None if found is None else str(found)
 
 
 def _codes(column: pl.Series) -> tuple[Positions, tuple[str, ...]]:
-    """A text column as codes into its sorted distinct values."""
+    """Return a text column as codes into its sorted distinct values."""
     names = column.unique().sort()
     codes = column.cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64)
     return codes, tuple(names.to_list())

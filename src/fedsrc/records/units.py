@@ -50,7 +50,7 @@ class Records:
         return self.score.size
 
     def at(self, site: str) -> Records:
-        """The table as one site's own: without a site column all rows are; with one, all must be."""
+        """Return the table as one site's own: without a site column all rows are; with one, all must be."""
         check_owner(self.site_names, site)
         return replace(self, site_names=(site,))
 
@@ -78,7 +78,7 @@ class Units:
         return self.start.size - 1
 
     def take(self, positions: Positions) -> Units:
-        """The units at those positions, in that order."""
+        """Return the units at those positions, in that order."""
         sizes = np.diff(self.start)[positions]
         start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         rows = np.repeat(self.start[positions] - start[:-1], sizes) + np.arange(start[-1])
@@ -89,7 +89,7 @@ class Units:
 def units_of(
     records: Records, site: str, unit: Unit, *, max_answers: int = 1, keep: NDArray[np.bool_] | None = None
 ) -> Units:
-    """One site's units. `keep` masks rows (the development part is left out); sources keep at most max_answers."""
+    """Return one site's units. `keep` masks rows; sources keep at most max_answers."""
     at_site = np.asarray([name == site for name in records.site_names])[records.site]
     rows = np.flatnonzero(at_site if keep is None else at_site & keep)
     if unit == "record":
@@ -101,12 +101,12 @@ def units_of(
 
 
 def unit_codes(records: Records, unit: Unit) -> Positions:
-    """The unit each row belongs to, as codes 0..n-1."""
+    """Return the unit of each row, as codes 0..n-1."""
     return np.arange(len(records), dtype=np.int64) if unit == "record" else _source_codes(records)
 
 
 def unit_names(records: Records, unit: Unit) -> UnitNames:
-    """What each unit is called: its source, its id, or, where records have none, the number of its row."""
+    """Return each unit's name: its source, its id, or, where records have none, its row number."""
     if unit == "source":
         _source_codes(records)
         return records.source_names
@@ -114,17 +114,17 @@ def unit_names(records: Records, unit: Unit) -> UnitNames:
 
 
 def most_answers(records: Records, rows: NDArray[np.bool_]) -> int:
-    """The largest number of answers that one source has among those rows."""
+    """Return the largest number of answers that one source has among those rows."""
     return int(np.bincount(_source_codes(records)[rows]).max())
 
 
 def unit_count(records: Records, unit: Unit) -> int:
-    """How many units the table holds."""
+    """Count the units of the table."""
     return len(records) if unit == "record" else len(records.source_names)
 
 
 def check_unit(records: Records, unit: Unit | None, where: str) -> Unit:
-    """The unit to use: as asked, or the record when that is plainly right; otherwise the user must decide."""
+    """Return the unit to use: as asked, or the record where that is plainly right; else the user must decide."""
     if unit == "source":
         _source_codes(records)
         _one_site_per_source(records, where)
@@ -135,7 +135,7 @@ def check_unit(records: Records, unit: Unit | None, where: str) -> Unit:
 
 
 def several_answers(where: str, column: str | None = None) -> FedsrcError:
-    """The error for a table of records whose sources answer more than once, or seem to by a column that is not used."""
+    """Return the error for records whose sources answer more than once, or seem to by an unused column."""
     if column is None:
         return FedsrcError(
             "some sources have several answers, so records are not independent",
@@ -178,9 +178,9 @@ def _one_site_per_source(records: Records, where: str) -> None:
 
 
 def _by_source(records: Records, rows: Positions, max_answers: int) -> tuple[Positions, Positions]:
-    """Rows grouped by source, at most max_answers each, and where each source starts.
+    """Group rows by source, at most max_answers each, and return where each source starts.
 
-    Which are kept, the source's name and the place of an answer among that source's rows decide.
+    The source's name and an answer's place among that source's rows decide which are kept.
     """
     codes = _source_codes(records)
     rows = rows[np.argsort(codes[rows], kind="stable")]  # by source, in table order within it
@@ -193,7 +193,7 @@ def _by_source(records: Records, rows: Positions, max_answers: int) -> tuple[Pos
 
 
 def _runs(codes: Positions) -> tuple[Positions, Positions, Positions]:
-    """Of sorted codes: where runs of equals start, and of every entry the number of its run and its place in it."""
+    """Return where runs of equal codes start, and for every entry the number of its run and its place in it."""
     first = np.ones(codes.size, dtype=np.bool_)
     first[1:] = codes[1:] != codes[:-1]
     starts, owner = np.flatnonzero(first), np.cumsum(first) - 1

@@ -36,20 +36,20 @@ class RoundSample:
 
 
 def plan_of(registration: Registration) -> Monitor:
-    """The registered monitor."""
+    """Return the registered monitor."""
     assert registration.monitor is not None  # whoever watches has such a registration
     return registration.monitor
 
 
 @lru_cache(maxsize=64)
 def bets_of(method: Monitor) -> detector.Bets:
-    """The registered bets, compiled once."""
+    """Compile the registered bets, once."""
     b = method.bets
     return detector.bets(method.risk, count=b.count, low=b.low, high=b.high)
 
 
 def log_line(method: Monitor) -> float:
-    """Where an alarm is raised: the log of the run length, or of one over the false-alarm probability.
+    """Return the line of an alarm: the log of the run length, or of one over the false-alarm probability.
 
     Theory: (x), Theorem (run length), Theorem (probability).
     """
@@ -59,7 +59,7 @@ def log_line(method: Monitor) -> float:
 
 
 def round_sample(registration: Registration, slots: Sequence[int], sums: Ints) -> RoundSample:
-    """A round from the slots that arrived per site and their lattice sums (..., K, 2, p)."""
+    """Return a round's sample from the slots that arrived per site and their lattice sums (..., K, 2, p)."""
     seen = masses(registration, sums, 1)
     n = np.asarray(slots, dtype=np.float64)
     declared = registration.weights
@@ -70,7 +70,7 @@ def round_sample(registration: Registration, slots: Sequence[int], sums: Ints) -
 
 
 def fold(registration: Registration, log_M: Floats, seen: RoundSample, round: int) -> tuple[Floats, Floats]:
-    """The detector after a round, and the round's own factor, per bet.
+    """Return the detector after a round, and the round's own factor, per bet.
 
     Theory: (x), recursion.
     """
@@ -83,14 +83,14 @@ def fold(registration: Registration, log_M: Floats, seen: RoundSample, round: in
 
 
 def evidence(registration: Registration, log_M: Floats, round: int) -> Floats:
-    """Log evidence after a round: an alarm when it reaches `log_line`."""
+    """Return the log evidence after a round; the alarm is raised when it reaches `log_line`."""
     method = plan_of(registration)
     kept = 0.0 if method.guarantee == "run length" else detector.kept(round)
     return detector.log_evidence(log_M, bets_of(method).p, kept)
 
 
 class Watch:
-    """The detector's state: a fold over closed rounds. It stops at the first alarm, which is for good."""
+    """The detector's state: a fold over closed rounds. The first alarm ends it."""
 
     def __init__(self, registration: Registration) -> None:
         self.registration = registration
@@ -139,7 +139,7 @@ class Watch:
 
 
 def _mixture(seen: RoundSample) -> tuple[float, float]:
-    """Unsupported and accepted mass of the deployment mixture in a round, noised."""
+    """Return the noised unsupported and accepted mass of the deployment mixture in a round."""
     return float(seen.by.q @ seen.masses.unsupported), float(seen.by.q @ seen.masses.accepted)
 
 

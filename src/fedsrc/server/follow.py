@@ -28,7 +28,7 @@ FILES = (TRANSCRIPT, REGISTRATION, CERTIFICATE, CERTIFICATE + SUFFIX, LOG)
 
 @dataclass(frozen=True)
 class Round:
-    """The evidence after a round, per threshold: log-wealth of the bets at the target, or the contrast's bound."""
+    """The evidence after a round per threshold: the log-wealth of bets at the target, or the contrast's bound."""
 
     round: int
     records: int
@@ -38,7 +38,7 @@ class Round:
 
 
 class Follower:
-    """A run: its registration, and its transcript replayed as far as it is written."""
+    """A run's registration, and its transcript replayed as far as it is written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -26,13 +26,13 @@ from fedsrc.server.state import Replay
 
 
 def conclude(registration: Registration, replay: Replay, chain: Chain) -> Certificate | MonitorAccount:
-    """What a replayed transcript comes to: the certificate, or of a monitor its account."""
+    """Return the certificate of a replayed transcript, or the account of a monitor."""
     done = issue if replay.watch is None else account
     return done(registration, replay, chain)
 
 
 def issue(registration: Registration, replay: Replay, chain: Chain) -> Certificate:
-    """The certificate of a replayed transcript, unsigned. A run that has not ended is OPEN."""
+    """Return the certificate of a replayed transcript, unsigned. A run that has not ended is OPEN."""
     bounds, together = None, _together(registration, replay)
     if replay.look is not None:
         bounds = report(registration, sample(registration, replay.tally), replay.look)
@@ -80,7 +80,7 @@ def account(registration: Registration, replay: Replay, chain: Chain) -> Monitor
 
 
 def _shared(registration: Registration, replay: Replay, chain: Chain) -> dict[str, Any]:
-    """What a certificate and the account of a monitor both say."""
+    """Return what a certificate and the account of a monitor have in common."""
     return {
         "method": registration.judgement.method,
         "records": replay.tally.arrived,

@@ -28,7 +28,7 @@ def develop(
     draft: Registration, records: Records, development: Development, ledger: Ledger, *,
     public: bool = False, in_order: bool = False, fresh: bool = False,
 ) -> Noised | None:  # fmt: skip
-    """The one release of a table's development units: as it was made before, or made now under a draft registration.
+    """Return the one release of a table's development units, as it was made before or made now under a draft.
 
     None: they are published as they are, declared public or without privacy. What was first stands: a table that was
     released with noise is never published, and one that was published is not called protected.
@@ -41,14 +41,14 @@ def develop(
             note_development(records, ledger, fresh=fresh)
         stored = ledger.develop(
             records.digest, names_of(records).cut_by, _cost(draft, public),
-            lambda: b"" if exact else make_development(draft, records, development).to_bytes(),
+            lambda: b"" if exact else _make_development(draft, records, development).to_bytes(),
         )  # fmt: skip
     if not stored and exact:
         return None
     return _again(stored, draft, ledger, public=public)
 
 
-def make_development(draft: Registration, records: Records, development: Development) -> Noised:
+def _make_development(draft: Registration, records: Records, development: Development) -> Noised:
     """Count the development units over the public grid, and add noise."""
     grid, settings = over_grid(draft), draft.privacy
     rule = grid.mechanism
@@ -58,14 +58,14 @@ def make_development(draft: Registration, records: Records, development: Develop
 
 
 def over_grid(draft: Registration) -> Registration:
-    """The draft with the public grid of scores for thresholds, and the encoding that development releases have."""
+    """Return the draft with the public score grid for thresholds and the encoding of development releases."""
     points = score_grid()
     thresholds = Thresholds(values=points, weights=(1 / len(points),) * len(points), origin="grid")
     return draft.model_copy(update={"thresholds": thresholds, "encoding": IN_SUFFIXES})
 
 
 def development_masses(grid: Registration, records: Records, development: Development) -> Ints:
-    """The two histograms of the development units, before the noise."""
+    """Count the two histograms of the development units, before the noise."""
     settings = grid.privacy
     check_unit(records, settings.unit if settings.unit == "source" or settings.independent else None, "the table")
     keep = development_rows(records, development, settings.unit)
@@ -75,14 +75,14 @@ def development_masses(grid: Registration, records: Records, development: Develo
 
 
 def _cost(draft: Registration, public: bool) -> float:
-    """zCDP of the release: none for what is public anyway."""
+    """Return the release's cost in zCDP: none for what is public anyway."""
     if public:
         return 0.0
     return over_grid(draft).mechanism.rho
 
 
 def _again(stored: bytes, draft: Registration, ledger: Ledger, *, public: bool) -> Noised:
-    """A stored release, if it fits what is registered now."""
+    """Return a stored release, or refuse it if it does not fit what is registered now."""
     if not stored:
         raise FedsrcError(
             "the development records of this table were published before, as they are: noise no longer protects them",

@@ -146,7 +146,7 @@ class Ledger:
         capacity: int | None = None,
         fails: float = 1.0,
     ) -> bytes:
-        """The bytes for a request: stored ones if it was answered before, otherwise made now from fresh units.
+        """Return the bytes for a request: stored ones if it was answered before, else made now from fresh units.
 
         `make` gets the first place in the intake's order, the number of places, and where the release stands in the
         site's chain under this registration. `fails`: the registered failure probability, which adds to those of other
@@ -176,7 +176,7 @@ class Ledger:
         return data
 
     def develop(self, content: str, cut_by: str, rho: float, make: Callable[[], bytes]) -> bytes:
-        """The one release of a table's development units: the stored bytes, or made now.
+        """Return the one release of a table's development units: the stored bytes, or made now.
 
         No bytes: the units are published as they are. Whatever was first stands, for every registration.
         """
@@ -236,13 +236,13 @@ class Ledger:
         return None if row is None else bytes(row[0])
 
     def sites(self) -> list[str]:
-        """Every site this ledger knows."""
+        """Return every site that this ledger knows."""
         query = "SELECT site FROM intake UNION SELECT site FROM allowed ORDER BY site"
         with self._transaction() as sql:
             return [str(row[0]) for row in sql.execute(query)]
 
     def accounts(self, site: str) -> list[Account]:
-        """A site's intakes with what was spent of each."""
+        """Return a site's intakes with what was spent of each."""
         with self._transaction() as sql:
             rows = sql.execute(ACCOUNTS, (site,)).fetchall()
         return [Account(Intake(*row[:6]), *row[6:]) for row in rows]
@@ -272,7 +272,7 @@ class Ledger:
             raise FedsrcError(f"ledger: {error}; nothing was changed", where=str(self.path)) from error
 
     def _link(self, sql: sqlite3.Connection, intake: Intake, registration: str) -> Link:
-        """The next link of the site's chain; and how many registrations have had units of this table."""
+        """Return the next link of the site's chain, with how many registrations have had units of this table."""
         made = sql.execute(f"SELECT COUNT(*) {MADE}", (intake.site, registration)).fetchone()[0]
         last = sql.execute(LAST, (intake.site, registration)).fetchone()
         others, fail = sql.execute(OTHERS, (intake.content, registration)).fetchone()

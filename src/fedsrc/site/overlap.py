@@ -30,7 +30,7 @@ import numpy as np
 CHANCE = 0.25
 TILTS = np.geomspace(1e-4, 50, 200)  # every one of them gives a bound; the best is taken
 HALF = 32  # bits of a count
-Stands = tuple[int, int]  # how often a row value stands in earlier tables, and in the new one
+Stands = tuple[int, int]  # how often a row value occurs in earlier tables, and in the new one
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Overlap:
     """What a new table has in common with earlier ones, and how likely chance alone would do that."""
 
     rows: int
-    seen: int  # of its rows, those that stand in an earlier table, each counted as often as it does there
-    unseen: int  # of its rows, those whose value stands in no earlier table
-    across: int  # values that stand once here and once there
-    within: int  # values that stand twice in one of them, and not in the other
+    seen: int  # of its rows, those that occur in an earlier table, each counted as often as there
+    unseen: int  # of its rows, those whose value occurs in no earlier table
+    across: int  # values that occur once here and once there
+    within: int  # values that occur twice in one of them, and not in the other
     log_chance: float  # of as many values in common, at most
 
     @property
@@ -52,7 +52,7 @@ class Overlap:
 
 
 def overlap(counts: Mapping[Stands, int]) -> Overlap:
-    """Weigh up how many row values stand so often here and there."""
+    """Sum up how often row values occur in the new table and in earlier ones."""
     return Overlap(
         rows=sum(new * many for (_, new), many in counts.items()),
         seen=sum(min(stands) * many for stands, many in counts.items()),
@@ -64,7 +64,7 @@ def overlap(counts: Mapping[Stands, int]) -> Overlap:
 
 
 def tally(known: Iterable[bytes], new: Iterable[bytes]) -> Counter[Stands]:
-    """How many row values stand so often in earlier tables and in the new one, from their digests in any order."""
+    """Count row values by how often each occurs in earlier tables and in the new one, from their digests."""
     parts = [np.frombuffer(b"".join(each), dtype="<u8").reshape(-1, 2) for each in (known, new)]
     pool = np.concatenate(parts)
     if not len(pool):
@@ -80,7 +80,7 @@ def tally(known: Iterable[bytes], new: Iterable[bytes]) -> Counter[Stands]:
 
 
 def _log_chance(counts: Mapping[Stands, int]) -> float:
-    """Chernoff's bound on the logarithm of the chance that as many values are dealt to both tables."""
+    """Return Chernoff's bound on the log probability that as many values are dealt to both tables."""
     total = np.asarray([known + new for known, new in counts], dtype=np.float64)
     many = np.asarray(list(counts.values()), dtype=np.float64)
     common = sum(count for (known, new), count in counts.items() if known and new)

@@ -15,7 +15,7 @@ from fedsrc.site.recognition import DEVELOPMENT
 
 
 def cost(registration: Registration) -> float:
-    """Epsilon of one release at the site's own delta: the registration's word is not taken for it."""
+    """Return epsilon of one release at the site's own delta, not the registration's."""
     return epsilon_tight(registration.mechanism.rho, DELTA)
 
 
@@ -40,7 +40,7 @@ def check_limit(ledger: Ledger, site: str, registration: Registration) -> None:
 
 
 def describe_registration(registration: Registration, site: str) -> list[str]:
-    """What a registration asks of a site, in plain words."""
+    """Describe what a registration asks of a site."""
     claim, privacy = registration.claim, registration.privacy
     place, other = registration.site(site), replacement_words(registration)
     capacity = "as many as it has" if place.capacity is None else f"at most {place.capacity:,}"
@@ -66,7 +66,7 @@ def _purpose(registration: Registration) -> str:
 
 
 def status_words(ledger: Ledger, site: str) -> list[str]:
-    """A site's account and policy, in plain words."""
+    """Describe a site's account and policy."""
     limit = ledger.max_epsilon()
     lines = [f"Site {site}"]
     lines.append("  no limit on epsilon is set" if limit is None else f"  allows epsilon {limit:g} at most, per unit")
@@ -99,7 +99,7 @@ def _account(account: Account) -> list[str]:
 
 
 def _developed(rho: float | None) -> list[str]:
-    """What became of the units that chose thresholds."""
+    """Describe what became of the units that chose thresholds."""
     if rho is None:
         return []
     if rho == 0 or math.isinf(rho):

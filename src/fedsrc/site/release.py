@@ -32,5 +32,5 @@ def make_release(
 
 
 def noised(rule: Mechanism, counts: Ints) -> Ints:
-    """The integers that leave a site: a histogram in the mechanism's basis, plus its noise."""
+    """Return the integers that leave a site: a histogram in the mechanism's basis, plus its noise."""
     return add_discrete_gaussian(rule.basis.encode(counts), rule.scale, sensitivity=rule.sensitivity, rho=rule.rho)

@@ -40,9 +40,9 @@ class Site:
     key: Key | None = None
 
     def room(self) -> int:
-        """Public: how many slots the site has for this registration, those it has filled already included.
+        """Return how many slots the site has for this registration, those already filled included. This is public.
 
-        A run that is played again from the start is thus told the same number, asks the same and gets the same bytes.
+        So a run that is replayed from the start is told the same number, asks the same and gets the same bytes.
         """
         room = self.intake.units - self.ledger.spent(self.intake, besides=self.registration.digest)
         return room if self.capacity is None else min(room, self.capacity)
@@ -53,7 +53,7 @@ class Site:
         return self.registration.site(self.name).capacity
 
     def hello(self, units: int) -> Hello:
-        """The site's word on how many units it has, signed where it has a key."""
+        """Return the site's word on how many units it has, signed where it has a key."""
         word = Hello(registration=self.registration.digest, site=self.name, units=units)
         return word if self.key is None else word.signed(self.key)
 
@@ -106,12 +106,12 @@ def open_sites(
 
 
 def note_development(records: Records, ledger: Ledger, *, fresh: bool = True) -> None:
-    """Write down that a table chose thresholds, so that it cannot calibrate later: its units are spent."""
+    """Record that a table chose thresholds, so that it cannot calibrate later: its units are spent."""
     ledger.take_in(LOCAL_SITE, records.digest, DEVELOPMENT, len(records), names_of(records), fresh=fresh)
 
 
 def note_used(content: str, rows: int, names: Names, ledger: Ledger) -> None:
-    """Write down that something was chosen or fitted on the rows of a file, which cannot calibrate what was."""
+    """Record that something was chosen or fitted on the rows of a file, so that they cannot calibrate it."""
     ledger.take_in(LOCAL_SITE, content, DEVELOPMENT, rows, names, fresh=True)
 
 

@@ -14,9 +14,10 @@ from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import cut_words, in_development
 from fedsrc.records.masses import histogram
 from fedsrc.records.order import Positions
-from fedsrc.records.stream import Contents, Table, Window, examine
+from fedsrc.records.stream import Contents, Table, examine
 from fedsrc.records.table import NEEDED, Part
 from fedsrc.records.units import Records, Units
+from fedsrc.records.window import Window
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.recognition import Intake
 from fedsrc.site.site import Site, open_sites
@@ -47,14 +48,14 @@ def open_table(
 
 
 def calibrating_units(registration: Registration, contents: Contents) -> int:
-    """How many of a table's records calibrate; where some do not, that takes a pass."""
+    """Count the records of a table that calibrate; where some do not, that takes a pass."""
     if _inside(registration) is None:
         return contents.rows
     return sum(int(rows.size) for _, rows in _calibrating(registration, contents))
 
 
 def count(registration: Registration, contents: Contents, intake: Intake, first: int, slots: int) -> Ints:
-    """The histogram of so many units from a place in the intake's order, in one pass over scores and losses."""
+    """Count the histogram of so many units from a place in the intake's order, in one pass."""
     window = Window(intake.seed, intake.units, first, slots, contents.table.batch)
     total = np.zeros((2, len(registration.thresholds.values) + 1), dtype=np.int64)
     for part, rows in _calibrating(registration, contents):
@@ -65,7 +66,7 @@ def count(registration: Registration, contents: Contents, intake: Intake, first:
 
 
 def _calibrating(registration: Registration, contents: Contents) -> Iterator[tuple[Part, Positions]]:
-    """The table batch by batch, and which rows of each calibrate: those outside the development part."""
+    """Yield the table batch by batch, and which rows of each calibrate: those outside the development part."""
     table, check, development = contents.table, contents.table.check(), _inside(registration)
     used = table.columns.used(table.present)
     wanted = NEEDED if development is None else (*NEEDED, "id")
@@ -81,7 +82,7 @@ def _calibrating(registration: Registration, contents: Contents) -> Iterator[tup
 
 
 def _inside(registration: Registration) -> Development | None:
-    """The development part, where the table that calibrates holds it."""
+    """Return the development part if the calibration table holds it."""
     development = registration.development
     return development if development is not None and development.inside else None
 
@@ -89,7 +90,7 @@ def _inside(registration: Registration) -> Development | None:
 def open_site(
     registration: Registration, name: str, found: Records | Table, ledger: Ledger, key: Key, *, fresh: bool
 ) -> Site:
-    """One site's own table behind its ledger; a table on disk is read in batches."""
+    """Open one site's own table behind its ledger; a table on disk is read in batches."""
     if isinstance(found, Table):
         return open_table(registration, name, found, ledger, fresh=fresh, key=key)
     return open_sites(registration, found.at(name), ledger, fresh=fresh, keys={name: key})[0]

@@ -63,7 +63,6 @@ class LiveCarrier:
         self._registration, self._key, self._post = registration, key, post
         self._patience, self._node_keys = patience or Patience(), node_keys or {}
         self._clock, self._tell = clock or RealClock(), tell
-        self._sites = {site.name: site for site in registration.sites}
         self._live: dict[int, Node] = {}
         self._meetings: dict[int, _Meeting] = {}
         self._hellos: dict[int, Hello] = {}  # by node, in order of arrival
@@ -75,8 +74,7 @@ class LiveCarrier:
 
     def hello_of(self, site: str) -> Hello | None:
         """Return a site's signed word on what it has."""
-        node = self.node_of(site)
-        return None if node is None else self._hellos[node]
+        return next((hello for hello in self._hellos.values() if hello.site == site), None)
 
     def gather(self, names: Iterable[str], seconds: float) -> list[str]:
         """Wait at most so long for these sites; return those that are connected."""
@@ -147,7 +145,7 @@ class LiveCarrier:
 
     def _impostor(self, node: Node, challenge: Challenge, hello: Hello) -> str:
         """Return why a hello is not believed, or ""."""
-        site = self._sites.get(hello.site)
+        site = self._registration.by_name.get(hello.site)
         if hello.challenge != challenge.digest:
             return "it answers another challenge"
         if hello.registration != self._registration.digest:
