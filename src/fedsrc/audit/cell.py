@@ -21,7 +21,8 @@ from fedsrc.data.embedded import SCORED, TASKS, score_table
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.rank import chance_above
-from fedsrc.planning.register import GRADED_GRID, Choices, grid_thresholds, quantile_thresholds, register_grid
+from fedsrc.planning.register import GRADED_GRID, Choices, register_grid
+from fedsrc.planning.thresholds import grid_thresholds, quantile_thresholds
 from fedsrc.protocol.registration import Registration, Thresholds
 from fedsrc.records.order import Positions
 from fedsrc.records.scan import scan

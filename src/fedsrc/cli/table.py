@@ -9,7 +9,8 @@ from typing import Any
 from fedsrc.cli.options import NAMES
 from fedsrc.common.words import count, plain
 from fedsrc.errors import FedsrcError
-from fedsrc.planning.register import Choices, Labels
+from fedsrc.planning.labels import Labels
+from fedsrc.planning.register import Choices
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.stream import Table
 from fedsrc.records.table import Columns
