@@ -160,7 +160,9 @@ def test_files(world: World) -> None:
             calls = command("release", request, world.table(site), "--key", world.key(site), "-o", releases[-1])
             assert (calls[ADMITTED], calls[READ]) == (1, 0)
             assert (calls[OPENED], calls[IN_MEMORY], calls[PASSED_OVER]) == (1, 0, 1)
-        calls = command("collect", world.run, *releases, *server, status=int(number == ROUNDS))  # open, then it abstains
+        calls = command(
+            "collect", world.run, *releases, *server, status=int(number == ROUNDS)
+        )  # open, then it abstains
         assert calls[PARSED] == len(SITES)
         assert calls[SIGNATURES] == number * len(SITES)  # another process checks the transcript that it resumes
         assert (calls[READ], calls[REPLAYED]) == (1, 1)

@@ -19,7 +19,8 @@ from scipy.special import ndtr, ndtri
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.basis import Basis
 from fedsrc.maths.quantiles import noised_quantiles, score_grid
-from fedsrc.planning.register import Choices, development_part, draft, quantile_thresholds, register
+from fedsrc.planning.register import Choices, development_part, draft, register
+from fedsrc.planning.thresholds import quantile_thresholds
 from fedsrc.protocol.mechanism import development_mechanism
 from fedsrc.protocol.privacy import Noised, Privacy
 from fedsrc.protocol.registration import Registration

@@ -14,7 +14,8 @@ import polars as pl
 
 from fedsrc.common.canonical import digest
 from fedsrc.maths.arrays import Floats
-from fedsrc.planning.register import Choices, Preset, quantile_thresholds
+from fedsrc.planning.register import Choices, Preset
+from fedsrc.planning.thresholds import quantile_thresholds
 from fedsrc.server.tally import masses
 from fedsrc.simulate.population import Truth
 from fedsrc.simulate.trials import simulate

@@ -21,14 +21,8 @@ from fedsrc.common.values import describe
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import certify_table, register_table
 from fedsrc.planning import forecast as planning
-from fedsrc.planning.register import (
-    Choices,
-    Labels,
-    Preset,
-    development_labels,
-    development_part,
-    register_grid,
-)
+from fedsrc.planning.labels import Labels, development_labels
+from fedsrc.planning.register import Choices, Preset, development_part, register_grid
 from fedsrc.planning.register import register as register_exactly
 from fedsrc.planning.renew import renew as renewed
 from fedsrc.protocol.registration import Registration

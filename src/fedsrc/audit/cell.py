@@ -19,7 +19,8 @@ from fedsrc.audit.study import Binormal, Boundary, Population, Printed, Setting
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.rank import chance_above
-from fedsrc.planning.register import GRADED_GRID, Choices, grid_thresholds, quantile_thresholds, register_grid
+from fedsrc.planning.register import GRADED_GRID, Choices, register_grid
+from fedsrc.planning.thresholds import grid_thresholds, quantile_thresholds
 from fedsrc.protocol.registration import Registration, Thresholds
 from fedsrc.records.order import Positions
 from fedsrc.records.units import Records, Units, check_unit, most_answers, unit_codes, units_of

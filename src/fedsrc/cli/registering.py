@@ -11,7 +11,8 @@ from fedsrc.cli.table import development_words, fallback_words, mixture_words
 from fedsrc.common.words import count
 from fedsrc.face import DEVELOPMENT_SHARE, chosen
 from fedsrc.federation.local import register_table
-from fedsrc.planning.register import Choices, development_labels, development_part, draft, origin_of
+from fedsrc.planning.labels import development_labels
+from fedsrc.planning.register import Choices, development_part, draft, origin_of
 from fedsrc.protocol.privacy import Development
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import development_count

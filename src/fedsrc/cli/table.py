@@ -12,7 +12,8 @@ import polars as pl
 from fedsrc.cli.options import COLUMNS
 from fedsrc.common.places import ledger_beside
 from fedsrc.common.words import count, plain
-from fedsrc.planning.register import Choices, Labels
+from fedsrc.planning.labels import Labels
+from fedsrc.planning.register import Choices
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.rows import Rows, tidy
 from fedsrc.records.stream import Table

@@ -9,31 +9,29 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import ROUND_FLOOR, Decimal
 from typing import Any, Literal
 
 import numpy as np
-import polars as pl
 from pydantic import ValidationError
 
 from fedsrc.common.values import describe
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.quantiles import doubt, score_grid
+from fedsrc.planning.thresholds import grid_thresholds, in_few_digits, quantile_thresholds, round_grid
 from fedsrc.protocol.mechanism import development_mechanism, most_noise
 from fedsrc.protocol.methods import Betting, budgets
 from fedsrc.protocol.privacy import Development, Noised
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import calibrating, development_count, development_rows
 from fedsrc.records.order import public_seed
-from fedsrc.records.units import Records, Unit, most_answers, unit_codes, unit_count
+from fedsrc.records.units import Records, Unit, most_answers, unit_count
 
 Preset = Literal["default", "paper"]
 Origin = Literal["noised", "public", "development", "grid"]
 GRADED_GRID = 100
 FEWEST = 10  # development units that may choose thresholds
 MOST_ANSWERS = 10  # of a source, where nobody says; where records may be published, as many as one has, up to it
-WRONG_WAY = 4.0  # standard errors: scores that say nothing get there in fewer than one table of 30,000
 
 
 @dataclass(frozen=True)
@@ -67,61 +65,6 @@ class Choices:
     site_keys: Mapping[str, str] | None = None
     capacities: Mapping[str, int] | None = None
     claim: Mapping[str, str] | None = None
-
-
-@dataclass(frozen=True)
-class Labels:
-    """What the development part shows of its labels, to whoever has the table: exact shares of unsupported answers."""
-
-    unsupported: float
-    upper: float
-    lower: float
-    wrong_way: bool
-
-    @property
-    def warning(self) -> str | None:
-        """What to ask whoever has the table, if scores seem to be the wrong way round."""
-        if not self.wrong_way:
-            return None
-        return (
-            f"more answers with high scores are unsupported ({self.upper:.0%} above the middle score) than with low"
-            f" ones ({self.lower:.0%}): is the loss the right way round (1 = unsupported), and the score (higher ="
-            " better supported)?"
-        )
-
-
-def quantile_thresholds(scores: Floats, count: int) -> tuple[float, ...]:
-    """Return the j/(count+1) quantiles of development scores; ties are merged."""
-    levels = np.arange(1, count + 1) / (count + 1)
-    return tuple(float(x) for x in np.unique(np.quantile(scores, levels)))
-
-
-def in_few_digits(thresholds: Sequence[float], scores: Floats) -> tuple[float, ...]:
-    """Return thresholds that accept the same of these scores, in as few decimals as that takes."""
-    known = np.unique(scores).tolist()
-    least = np.unique(np.searchsorted(known, thresholds)).tolist()  # known[i] is the least score accepted
-    return tuple(_between(known[i - 1], known[i]) if i else known[0] for i in least)
-
-
-def _between(low: float, high: float) -> float:
-    """Return the number in (low, high] with the fewest decimals; of these the largest."""
-    exact = Decimal(repr(high))
-    for decimals in range(18):
-        short = float(exact.quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_FLOOR))
-        if short > low:
-            return short
-    return high
-
-
-def grid_thresholds(count: int) -> tuple[float, ...]:
-    """Return a public grid, evenly spaced inside (0, 1): it depends on no record."""
-    return tuple(j / (count + 1) for j in range(1, count + 1))
-
-
-def round_grid(count: int) -> tuple[float, ...]:
-    """Return the grid in so few decimals that people can read it: 4 up to 99 thresholds."""
-    decimals = len(str(count)) + 2
-    return tuple(round(x, decimals) for x in grid_thresholds(count))
 
 
 def development_part(records: Records, unit: Unit, share: float) -> Development:
@@ -219,32 +162,6 @@ def _check_declared(choices: Choices, *, binary: bool, unused: bool) -> None:
         raise FedsrcError(why, hint="say how many answers a source may have: `max_answers=`")
     if choices.loss_grid is None and not binary:
         raise FedsrcError(why, hint="losses are graded: say how finely, `loss_grid=100`")
-
-
-def development_labels(records: Records, development: Development, unit: Unit) -> Labels:
-    """Report how many development answers are unsupported, and whether those plainly have the higher scores.
-
-    The rank correlation of score and loss over units, each with its means, because answers of one source may depend on
-    each other. Rows without a score have no rank.
-    """
-    rows = development_rows(records, development, unit)
-    seen = rows & (records.score >= 0)
-    _, units = np.unique(unit_codes(records, unit)[seen], return_inverse=True)
-    sizes = np.bincount(units)
-    score, loss = (np.bincount(units, weights=each[seen]) / sizes for each in (records.score, records.loss))
-    varied = score.size > 1 and np.ptp(score) > 0 and np.ptp(loss) > 0
-    if not varied:
-        return Labels(float(records.loss[rows].mean()), 0.0, 0.0, False)
-    above = score > np.median(score)
-    above = above if above.any() else score >= np.median(score)
-    rising = float(np.corrcoef(_ranks(score), _ranks(loss))[0, 1])
-    wrong_way = rising * np.sqrt(score.size - 1) > WRONG_WAY
-    upper, lower = float(loss[above].mean()), float(loss[~above].mean())
-    return Labels(float(records.loss[rows].mean()), upper, lower, bool(wrong_way))
-
-
-def _ranks(values: Floats) -> Floats:
-    return pl.Series(values).rank("average").to_numpy()
 
 
 def register_grid(choices: Choices, sites: Sequence[str] | None) -> Registration:

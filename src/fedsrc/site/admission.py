@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
@@ -17,17 +18,9 @@ from fedsrc.site.policy import check_limit
 class RefusedError(FedsrcError):
     """A question that the site does not answer: `why` for the other end, everything else for the site itself."""
 
-    def __init__(
-        self,
-        why: Refusal,
-        what: str,
-        *,
-        where: str | None = None,
-        hint: str | None = None,
-        private: tuple[str, ...] = (),
-    ) -> None:
+    def __init__(self, why: Refusal, what: str, **details: Any) -> None:
         self.why = why
-        super().__init__(what, where=where, hint=hint, private=private)
+        super().__init__(what, **details)
 
 
 @contextmanager
