@@ -25,7 +25,7 @@ from fedsrc.records.order import IN_ORDER
 from fedsrc.records.stream import Table, examine
 from fedsrc.records.units import Records, Units
 from fedsrc.site import streamed
-from fedsrc.site.development import development_masses, over_grid
+from fedsrc.site.develop import development_masses, over_grid
 from fedsrc.site.recognition import Intake
 
 SITE = "a"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsrc.protocol.privacy import Development
+from fedsrc.protocol.protection import Development
 from fedsrc.records import units
 from fedsrc.records.keys import name_keys, row_keys
 from fedsrc.records.order import Positions, public_seed, shuffled

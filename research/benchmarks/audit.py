@@ -26,8 +26,8 @@ from scipy.stats import fisher_exact
 
 from fedsrc.audit.cell import build
 from fedsrc.audit.engine import run_study
-from fedsrc.audit.folder import read_trials
-from fedsrc.audit.study import Study, Table
+from fedsrc.audit.study import Study, StudyTable
+from fedsrc.audit.study_folder import read_trials
 from fedsrc.audit.summary import summarise
 from research.pages import markdown, publish, words
 from research.peers import plain_audit
@@ -307,7 +307,7 @@ def results_reading(made: Engine) -> str:
 
 def table() -> str:
     """The file that the study reads C1 from."""
-    return next(each.table for each in Study.read(STUDY).populations if isinstance(each, Table))
+    return next(each.table for each in Study.read(STUDY).populations if isinstance(each, StudyTable))
 
 
 def folder_of(arguments: Sequence[str]) -> Path:

@@ -22,12 +22,12 @@ from fedsrc.maths.quantiles import noised_quantiles, score_grid
 from fedsrc.planning.register import Choices, development_part, draft, register
 from fedsrc.planning.thresholds import quantile_thresholds
 from fedsrc.protocol.mechanism import development_mechanism
-from fedsrc.protocol.privacy import Noised, Privacy
+from fedsrc.protocol.protection import Noised, Privacy
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.units import Records, units_of
 from fedsrc.simulate.population import truth, uniform
 from fedsrc.simulate.trials import discrete_gaussian, simulate
-from fedsrc.site.development import development_masses, over_grid
+from fedsrc.site.develop import development_masses, over_grid
 from research.benchmarks import population_l, ragtruth
 from research.pages import markdown, publish, records_of
 

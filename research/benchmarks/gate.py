@@ -199,8 +199,8 @@ FLOOR = """
 import sys
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
-import fedsrc.gate.service.server as module
-from fedsrc.gate.service.limits import Guard, Limits
+import fedsrc.gate.service.serving as module
+from fedsrc.gate.service.throttle import Throttle, Limits
 
 app = FastAPI()
 
@@ -208,7 +208,7 @@ app = FastAPI()
 async def empty() -> JSONResponse:
     return JSONResponse({"accepted": False})
 
-module.service = lambda gate, limits: Guard(app, limits, lambda status: None)
+module.service = lambda gate, limits: Throttle(app, limits, lambda status: None)
 listener = module.bind("127.0.0.1", 0)
 ready = lambda: print(f"http://127.0.0.1:{listener.getsockname()[1]}:", file=sys.stderr, flush=True)
 module.serve(None, listener, Limits(rate=1e9), ready)

@@ -21,8 +21,8 @@ from scipy.special import logsumexp, ndtr, ndtri
 from fedsrc.common.clock import utc_now
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.planning.register import Choices, development_part, register
+from fedsrc.protocol.judgements import Betting
 from fedsrc.protocol.messages import Link, Release, Request
-from fedsrc.protocol.methods import Betting
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import histogram
 from fedsrc.records.units import Units, units_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedsrc.audit.study import Study, Table
+from fedsrc.audit.study import Study, StudyTable
 from fedsrc.errors import FedsrcError
 from fedsrc.records.scan import scan
 
@@ -45,7 +45,7 @@ def missing_tables(study: Study, tables: Path) -> list[str]:
     """Tables, and columns of tables, that the study needs and the folder lacks."""
     wanted: dict[str, dict[str, None]] = {}
     for each in study.populations:
-        if isinstance(each, Table):
+        if isinstance(each, StudyTable):
             wanted.setdefault(each.table, {}).update(dict.fromkeys([each.score, *each.where]))
     lacking = []
     for name, columns in wanted.items():

@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from fedsrc.audit.engine import Progress, run_study
-from fedsrc.audit.study import Boundary, Demo, Table
+from fedsrc.audit.study import Boundary, Demo, StudyTable
 from fedsrc.common.canonical import file_digest
 from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
@@ -104,7 +104,7 @@ def index(results: dict[str, Result]) -> str:
 
 def _kinds(result: Result) -> str:
     """Whether a study's populations are real, surrogates, or nulls."""
-    names = {Table: "real", Demo: "real", Boundary: "null"}
+    names = {StudyTable: "real", Demo: "real", Boundary: "null"}
     kinds = sorted({names.get(type(each), "surrogate") for each in result.study.populations})
     return " and ".join(kinds)
 

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from fedsrc.audit.folder import read_trials
 from fedsrc.audit.page import cost_line, page
 from fedsrc.audit.study import Study
+from fedsrc.audit.study_folder import read_trials
 from fedsrc.audit.summary import Tables, cells, native_summary, summary
 from fedsrc.common.canonical import digest_bytes
 from fedsrc.common.durable import write_whole

@@ -19,7 +19,7 @@ from fedsrc.protocol.registration import Registration
 from fedsrc.report import charts
 from fedsrc.report.card import card_text
 from fedsrc.report.html import page
-from fedsrc.report.rows import percent_down
+from fedsrc.report.phrases import percent_down
 from fedsrc.report.view import View, view_run
 from fedsrc.server.folder import read_registration
 from fedsrc.server.verify import Verified, revocation_of, verify

@@ -37,9 +37,9 @@ from fedsrc.records import units
 from fedsrc.records.development import development_rows
 from fedsrc.records.units import Records, unit_codes
 from fedsrc.server.verify import verify
-from fedsrc.site import development as site_development
+from fedsrc.site import develop as site_development
 from fedsrc.site import release as site_release
-from fedsrc.site.development import development_masses, over_grid
+from fedsrc.site.develop import development_masses, over_grid
 from fedsrc.site.noise import add_discrete_gaussian
 from research.attacks.neighbours import development_change
 from research.attacks.old_rules import by_row_number

@@ -36,7 +36,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.gate.gate import ACCEPTED, HALTED, Gate
 from fedsrc.gate.halt import NOT_LATER
 from fedsrc.gate.service.hosts import host_names
-from fedsrc.gate.service.limits import NOT_THIS_HOST, Limits
+from fedsrc.gate.service.throttle import NOT_THIS_HOST, Limits
 from fedsrc.protocol.names import CERTIFICATE
 from tests.support.gate_certificates import TRUSTED, Terminal, body, certificate, original, renewed
 from tests.support.gate_server import Client, serving
@@ -348,8 +348,8 @@ ECHO = """
 import logging, os, signal, sys, threading, time
 from fedsrc import Gate
 from fedsrc.common import durable
-from fedsrc.gate.service.limits import Limits
-from fedsrc.gate.service.server import bind, serve
+from fedsrc.gate.service.throttle import Limits
+from fedsrc.gate.service.serving import bind, serve
 
 def storm(*_):
     for _ in range(300):

@@ -32,7 +32,7 @@ from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.handshake import Hello
 from fedsrc.protocol.messages import Release, Request, parse_release
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
-from fedsrc.protocol.privacy import Development
+from fedsrc.protocol.protection import Development
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Absent, Announced, Arrived, Asked, Closed, Entry, Opened, Transcript
 from fedsrc.report.card import card_text

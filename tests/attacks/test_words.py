@@ -28,7 +28,7 @@ from fedsrc.protocol.disclosure import replacement_epsilon
 from fedsrc.protocol.messages import Link, Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Announced, Arrived, Asked, Chain, Closed, Ended, Opened
-from fedsrc.report import card, rows
+from fedsrc.report import card, phrases
 from fedsrc.server.issue import issue
 from fedsrc.server.state import Replay
 from fedsrc.server.wording_2 import limits as unsaid
@@ -144,7 +144,7 @@ def test_evidence_shows_only_what_is_proved() -> None:
 
 def test_what_is_reached_may_be_lost_where_the_mixture_changes() -> None:
     def reached(weights: list[float | None]) -> list[bool]:
-        return [row["reached"] for row in rows.evidence_rows(view_of(sites(weights), [0.5, 1.5, 0.2])).rows]
+        return [row["reached"] for row in phrases.evidence_rows(view_of(sites(weights), [0.5, 1.5, 0.2])).rows]
 
     assert reached([None, None]) == [False, True, False]
     assert reached([0.5, 0.5]) == reached([None]) == [False, True, True]
@@ -153,8 +153,8 @@ def test_what_is_reached_may_be_lost_where_the_mixture_changes() -> None:
 def test_the_card_says_what_a_round_speaks_of() -> None:
     text = card.card_text(body_of(sites([None, None])))
     assert "claim nothing" not in text
-    assert "of the target 0.2 alone" in rows.progress_words(body_of(sites([None, None])))
-    assert rows.progress_words(body_of(sites([None]))) == ""
+    assert "of the target 0.2 alone" in phrases.progress_words(body_of(sites([None, None])))
+    assert phrases.progress_words(body_of(sites([None]))) == ""
 
 
 # ---------------------------------------------------------------- V6: the limit holds for draws of the mixture

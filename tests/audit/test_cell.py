@@ -36,8 +36,8 @@ import pytest
 from fedsrc.audit import boundary, partition
 from fedsrc.audit.cell import DEAL, SPLIT, Cell, Parts, build, split
 from fedsrc.audit.methods import METHODS, NATIVE
-from fedsrc.audit.records import binormal
-from fedsrc.audit.study import Binormal, Boundary, Demo, Population, Printed, Setting, Study, Table
+from fedsrc.audit.study import Binormal, Boundary, Demo, Population, Printed, Setting, Study, StudyTable
+from fedsrc.audit.study_records import binormal
 from fedsrc.audit.summary import cells
 from fedsrc.data.embedded import TASKS, score_table
 from fedsrc.errors import FedsrcError
@@ -322,7 +322,7 @@ def written(folder: Path, rows: Rows, *leave_out: str) -> Path:
 def cell_of(folder: Path, rows: Rows = ROWS, *leave_out: str, **setting: Any) -> Cell:
     """The cell of a table with those rows."""
     written(folder, rows, *leave_out)
-    return build(Setting(population="t", **setting), Table(name="t", table="t.csv"), seed=SEED, folder=folder)
+    return build(Setting(population="t", **setting), StudyTable(name="t", table="t.csv"), seed=SEED, folder=folder)
 
 
 def parts_of(folder: Path, rows: Rows = ROWS, *leave_out: str, **setting: Any) -> Parts:
@@ -422,7 +422,7 @@ def test_splits_and_deals_are_drawn_from_the_seed_alone(tmp_path: Path) -> None:
     first = cell_of(tmp_path, **GRID)
     for change in ({"epsilon": 1.0}, {"target_risk": 0.1}, {"policy": "recruit"}, {"dropout": 0.5}):
         assert at_sites(cell_of(tmp_path, **GRID, **change)) == at_sites(first)
-    other = build(first.setting, Table(name="t", table="t.csv"), seed=SEED + 1, folder=tmp_path)
+    other = build(first.setting, StudyTable(name="t", table="t.csv"), seed=SEED + 1, folder=tmp_path)
     assert at_sites(other) != at_sites(first)
 
 
@@ -766,7 +766,7 @@ def test_a_population_may_be_some_rows_of_a_table(tmp_path: Path) -> None:
     frame.write_parquet(tmp_path / "t.parquet")
 
     def cell(**names: Any) -> Cell:
-        population = Table(name="t", table="t.parquet", **names)
+        population = StudyTable(name="t", table="t.parquet", **names)
         setting = Setting(population="t", partition="natural", **GRID)
         return build(setting, population, seed=SEED, folder=tmp_path)
 

@@ -25,16 +25,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from fedsrc.audit import engine, folder
+from fedsrc.audit import engine, study_folder
 from fedsrc.audit.cell import Cell, build
 from fedsrc.audit.events import happen
 from fedsrc.audit.evidence import aim_of, facts_of, released
-from fedsrc.audit.folder import Task, held, read_trials, source_digest
 from fedsrc.audit.looks import looks
 from fedsrc.audit.methods import METHODS
 from fedsrc.audit.methods.setting import Aim, Evidence, Facts, Verdict, gather, misses, verdict
 from fedsrc.audit.outcomes import Block, rows
 from fedsrc.audit.study import Study
+from fedsrc.audit.study_folder import Task, held, read_trials, source_digest
 from fedsrc.audit.summary import bootstrap_weights, cells, difference, summarise, summary
 from fedsrc.cli.main import main
 from fedsrc.errors import FedsrcError
@@ -247,7 +247,7 @@ def test_a_stopped_study_goes_on(ran: Path, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_other_code_is_another_study(ran: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder, "source_digest", lambda: "other")
+    monkeypatch.setattr(study_folder, "source_digest", lambda: "other")
     with pytest.raises(FedsrcError, match="another version of fedsrc"):
         engine.run_study(ran / "study.toml", ran / "out", jobs=1)
 

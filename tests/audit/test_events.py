@@ -34,11 +34,11 @@ from fedsrc.audit.cell import Cell, build
 from fedsrc.audit.engine import run_study, run_task
 from fedsrc.audit.events import Events, happen
 from fedsrc.audit.evidence import aim_of, exact, facts_of, payload_bytes, released, spent
-from fedsrc.audit.folder import read_trials, tasks
 from fedsrc.audit.looks import looks
 from fedsrc.audit.methods import METHODS
 from fedsrc.audit.methods.setting import Evidence
 from fedsrc.audit.study import Binormal, Boundary, Population, Printed, Setting, Study
+from fedsrc.audit.study_folder import read_trials, tasks
 from fedsrc.maths import contrast, privacy
 from fedsrc.maths.basis import Basis, sensitivity_squared
 from fedsrc.maths.betting import Covariance

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedsrc import Choices
 from fedsrc.common.signing import Key
-from fedsrc.demo import table as demo
+from fedsrc.demo import answers_table as demo
 from fedsrc.federation.local import certify_table, register_table
 from fedsrc.planning.register import development_part
 from fedsrc.records.table import read_records

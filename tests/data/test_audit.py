@@ -22,14 +22,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedsrc.data.answer_audit import audit, length_auc
 from fedsrc.data.answers import Answer, Notes, Span, read_answers
-from fedsrc.data.audit import audit, length_auc
-from fedsrc.data.choose import Choice, choose, keep
 from fedsrc.data.collection import Collection, open_collection, source_file
 from fedsrc.data.halueval import read_halueval
 from fedsrc.data.manifest import Duplicates, Manifest
 from fedsrc.data.provenance import provenance
 from fedsrc.data.ragtruth import read_noted, read_ragtruth
+from fedsrc.data.selection import Selection, keep, select_answers
 from fedsrc.data.split import PARTS, assign, join_sources, one_per_source, torn
 from fedsrc.errors import FedsrcError
 from tests.support.answers import write_answers
@@ -69,8 +69,8 @@ def real(name: str) -> Path:
     return Path(folder) / name
 
 
-def audited(collection: Collection, choice: Choice | None = None) -> Manifest:
-    chosen = choose(collection.answers, choice or Choice())
+def audited(collection: Collection, choice: Selection | None = None) -> Manifest:
+    chosen = select_answers(collection.answers, choice or Selection())
     return audit(chosen.answers, name=collection.name, files=collection.files, notes=collection.notes)
 
 
@@ -407,17 +407,17 @@ def test_choices_are_applied_and_misses_are_told() -> None:
     ):
         with pytest.raises(FedsrcError, match=message):
             keep(answers, **how)
-    chosen = [choose(answers, Choice(part=part, one_per_source=True)) for part in PARTS]
+    chosen = [select_answers(answers, Selection(part=part, one_per_source=True)) for part in PARTS]
     assert sorted(a.source for each in chosen for a in each.answers) == sorted(f"{i}" for i in range(60))
     assert all("stand in more than one part" in each.findings[0].text for each in chosen)
-    assert not choose(answers, Choice(part="calibration", join_sources=True)).findings
-    assert choose(answers, Choice(seed=5)).parts == assign(answers, 5) != assign(answers, 0)
+    assert not select_answers(answers, Selection(part="calibration", join_sources=True)).findings
+    assert select_answers(answers, Selection(seed=5)).parts == assign(answers, 5) != assign(answers, 0)
     nothing = {"development": 0.0, "calibration": 1.0, "evaluation": 0.0}
     with pytest.raises(FedsrcError, match="no answer is in the part development"):
-        choose(answers, Choice(part="development", shares=nothing))
+        select_answers(answers, Selection(part="development", shares=nothing))
     for shares in ({**nothing, "calibration": float("nan")}, {**nothing, "development": -0.5, "evaluation": 0.5}):
         with pytest.raises(FedsrcError, match="sum to one"):
-            choose(answers, Choice(shares=shares))
+            select_answers(answers, Selection(shares=shares))
 
 
 @pytest.mark.parametrize(
@@ -449,11 +449,11 @@ def test_names_can_be_declared_the_same() -> None:
 
 def test_ragtruth_as_it_is() -> None:
     collection = open_collection(str(real("ragtruth")))
-    cell = audited(collection, Choice(task="QA", generators=("mistral-7B-instruct",), split="train"))
+    cell = audited(collection, Selection(task="QA", generators=("mistral-7B-instruct",), split="train"))
     assert (cell.answers, cell.sources, cell.unsupported) == (839, 839, 347)
     assert (cell.marks.outside, cell.marks.reversed, cell.marks.other_text) == (0, 0, 0)
     assert audited(collection).duplicates == Duplicates(7, 0, 0)
-    found = audited(collection, Choice(task="QA"))
+    found = audited(collection, Selection(task="QA"))
     assert "QA, mistral-7B-instruct: 20.7% unsupported in split test, 41.4% in train" in sentences(found, "warning")
     assert "several source names" not in sentences(found, "warning")
     assert "several original splits" not in sentences(found, "warning")

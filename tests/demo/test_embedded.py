@@ -10,7 +10,7 @@ import pytest
 
 from fedsrc.data.embedded import SCORED, TASKS, Scored, Task, score_table
 from fedsrc.data.halueval import read_halueval
-from fedsrc.demo.table import SITES, one_of_each_pair
+from fedsrc.demo.answers_table import SITES, one_of_each_pair
 from fedsrc.scores.catalogue import BASIC, JUDGED, SAMPLED, Settings
 from fedsrc.scores.methods.lexical import lexical_support
 from fedsrc.scores.scoring import score_answers

@@ -37,9 +37,9 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from fedsrc.gate.gate import ACCEPTED, BELOW, EXPIRED, HALTED, UNUSABLE, Gate
-from fedsrc.gate.service import server as server_module
-from fedsrc.gate.service.limits import Bucket, Limits
-from fedsrc.gate.service.server import bind
+from fedsrc.gate.service import serving as server_module
+from fedsrc.gate.service.serving import bind
+from fedsrc.gate.service.throttle import Bucket, Limits
 from fedsrc.protocol.names import CERTIFICATE
 from tests.support.gate_certificates import TRUSTED, Terminal, body, original, renewed
 from tests.support.gate_server import Client, serving
@@ -396,7 +396,7 @@ def test_what_cannot_be_served_is_said(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = fedsrc(*base, "--port", str(taken.getsockname()[1]))
     assert (done.status, "cannot listen: Address already in use" in done.err) == (2, True)
-    monkeypatch.delitem(sys.modules, "fedsrc.gate.service.server")
+    monkeypatch.delitem(sys.modules, "fedsrc.gate.service.serving")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     done = fedsrc(*base)
     assert (done.status, "hint: in the checkout of fedsrc: pip install '.[gate]'" in done.err) == (2, True)

@@ -25,7 +25,7 @@ from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.fitted.fit import fitted_mechanistic
 from fedsrc.scores.fitted.mechanistic import Signals
-from fedsrc.scores.methods.judge import CHOICES, GREEDY, Verdict, confidence, question_in_words, verdict_pairs
+from fedsrc.scores.methods.judge import CHOICES, GREEDY, Judgement, confidence, question_in_words, verdict_pairs
 from fedsrc.scores.methods.mechanistic_signals import signals
 from fedsrc.scores.models.model import Prompted
 from fedsrc.scores.models.transformers_model import TransformersModel
@@ -150,7 +150,7 @@ def test_the_judge_takes_the_two_answers_over_each_other(model: TransformersMode
     with torch.inference_mode():
         logits = model.network(torch.tensor([model.encode(pairs[:1]).prompts[pairs[0].prompt]])).logits[0, -1]
     expected = torch.softmax(logits[[ids[0][0], ids[1][0]]].double(), 0)[0]
-    assert confidence(Verdict(*model.score(pairs))) == pytest.approx(float(expected), abs=TOLERANCE)
+    assert confidence(Judgement(*model.score(pairs))) == pytest.approx(float(expected), abs=TOLERANCE)
     assert CHOICES == (" True", " False")
 
 

@@ -29,11 +29,11 @@ from fedsrc.errors import FedsrcError
 from fedsrc.federation.airgap import answer_file, collect, start
 from fedsrc.federation.live.play import live_session
 from fedsrc.federation.local import certify_table
+from fedsrc.monitor.fresh import monitor_table
 from fedsrc.monitor.monitor import MonitorChoices, brief, monitor_alarm, register_monitor, state, words
-from fedsrc.monitor.table import monitor_table
 from fedsrc.protocol.certificate import Certificate, MonitorAccount
+from fedsrc.protocol.judgements import Monitor
 from fedsrc.protocol.messages import read_request
-from fedsrc.protocol.methods import Monitor
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Announced, Arrived, Asked, Closed, Ended, Transcript, read_transcript

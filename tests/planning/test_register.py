@@ -18,7 +18,7 @@ from fedsrc.maths.arrays import Floats
 from fedsrc.planning.labels import Labels, development_labels
 from fedsrc.planning.register import FEWEST, Choices, development_part, register
 from fedsrc.planning.thresholds import grid_thresholds, in_few_digits, quantile_thresholds, round_grid
-from fedsrc.protocol.methods import Betting, Stitched
+from fedsrc.protocol.judgements import Betting, Stitched
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import development_count
 from fedsrc.records.table import MISSING_SCORE, read_records

@@ -25,7 +25,7 @@ from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.airgap import answer_file, start
 from fedsrc.protocol.messages import Release
-from fedsrc.protocol.privacy import Development
+from fedsrc.protocol.protection import Development
 from fedsrc.protocol.registration import Registration
 from fedsrc.records import order as records_module
 from fedsrc.records import stream

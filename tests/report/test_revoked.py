@@ -82,7 +82,7 @@ def test_the_commands_end_with_status_1(revoked: Path) -> None:
 
 
 def test_a_live_page_notices(run: Path) -> None:
-    watch = live_page.Watch(run)
+    watch = live_page.LiveView(run)
     watch.look()
     assert "CERTIFIED" in watch.shown.card.decode()
     beside(run / CERTIFICATE).write_bytes(notice_of(original(), REASON))

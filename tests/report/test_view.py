@@ -40,20 +40,20 @@ from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, REFUSED, RELEA
 from fedsrc.federation.live.log import open_log
 from fedsrc.federation.live.play import play
 from fedsrc.federation.local import certify_table
+from fedsrc.monitor.fresh import monitor_table
 from fedsrc.monitor.monitor import MonitorChoices, brief, register_monitor
 from fedsrc.monitor.monitor import state as monitor_state
-from fedsrc.monitor.table import monitor_table
 from fedsrc.planning.forecast import Forecast
 from fedsrc.protocol.disclosure import noise_words
-from fedsrc.protocol.methods import Betting
+from fedsrc.protocol.judgements import Betting
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Announced, Chain, Closed, Entry, Opened, read_transcript
-from fedsrc.report import charts, rows
+from fedsrc.report import charts, phrases
 from fedsrc.report import live_page as live
 from fedsrc.report.card import card_text, view_text
 from fedsrc.report.html import fragment, page, policy
-from fedsrc.report.live_page import Server, Watch, is_loopback, names_us, serving
+from fedsrc.report.live_page import LiveView, Server, is_loopback, names_us, serving
 from fedsrc.report.markdown import card_markdown
 from fedsrc.report.view import FORMAT, View, Watched, build_view, estimate, view_json, view_run
 from fedsrc.server.folder import LOG, read_registration
@@ -161,8 +161,8 @@ def test_the_evidence_is_that_of_the_certified_threshold_round_by_round(certifie
     assert evidence["line"] == pytest.approx(
         math.log(1 / (reg.certificate.risk_budget * reg.thresholds.weights[place])), abs=1e-8
     )
-    assert rows.reached(evidence, evidence["line"])
-    assert not rows.reached(evidence, evidence["line"] - 1e-9)
+    assert phrases.reached(evidence, evidence["line"])
+    assert not phrases.reached(evidence, evidence["line"] - 1e-9)
 
 
 @pytest.mark.parametrize("rounds", [1, 4])
@@ -175,7 +175,7 @@ def test_the_papers_rule_shows_its_contrast(tmp_path: Path, rounds: int) -> None
     able = [row.contrast_upper for row in body.thresholds if row.acceptance_lower >= 0.05]
     shown = min(able) if body.threshold is None else body.contrast_upper
     assert evidence["rounds"][-1]["value"] == shown
-    assert not rows.reached(evidence, 1e-9)
+    assert not phrases.reached(evidence, 1e-9)
     for text in (view_text(view), page(view), card_markdown(view)):
         assert "ontrast" in text
 
@@ -311,12 +311,12 @@ def test_what_the_sites_have_before_they_are_there(certified: Path, tmp_path: Pa
         for text in (view_text(view), page(view), card_markdown(view).lower()):
             assert words.lower() in text.lower()
         assert each in page(view)
-        assert rows.left_at(view["sites"][-1]) == each
+        assert phrases.left_at(view["sites"][-1]) == each
 
 
 def test_the_line_of_the_bets_is_explained(certified: Path) -> None:
     view = view_run(certified)
-    found = re.search(r"1 / \(([\d.]+) x ([\d.]+)\)", rows.line_words(view["evidence"]))
+    found = re.search(r"1 / \(([\d.]+) x ([\d.]+)\)", phrases.line_words(view["evidence"]))
     assert found is not None
     line = 1 / (float(found[1]) * float(found[2]))
     assert line == pytest.approx(math.exp(view["evidence"]["line"]), rel=0.01)
@@ -369,7 +369,7 @@ def test_no_noise_is_said_so() -> None:
 def test_the_mixture_in_words(mixture: str, eta: float | None, words: str) -> None:
     reg = registration(RECORDS, batch=100)
     plain = issue(reg, Replay(reg), Chain())
-    found = rows.mixture_words(plain.model_copy(update={"mixture": mixture, "eta": eta}))
+    found = phrases.mixture_words(plain.model_copy(update={"mixture": mixture, "eta": eta}))
     assert found.endswith(words) if words.startswith(("mixture", "declared")) else words in found
 
 
@@ -419,7 +419,7 @@ def test_the_live_page_follows_the_monitor(certified: Path, abstained: Path, tmp
     """From no folder at all, to fresh units without an alarm, to the alarm; a monitor of another run hides the card."""
     ledger, folder = tmp_path / "ledger", tmp_path / "monitor"
     shutil.copy(certified.parent / "ledger", ledger)
-    watch = live.Watch(certified, monitor=folder)
+    watch = live.LiveView(certified, monitor=folder)
     watch.look()
     assert json.loads(watch.shown.state)["monitor"] is None
     registration = register_monitor(certified, MonitorChoices())
@@ -433,7 +433,7 @@ def test_the_live_page_follows_the_monitor(certified: Path, abstained: Path, tmp
         assert seen[-1] in watch.shown.card.decode().lower()
     assert seen == ["still supported", "alarm"]
     watch.close()
-    other = live.Watch(abstained, monitor=folder)
+    other = live.LiveView(abstained, monitor=folder)
     other.look()
     assert "watches over another certificate" in other.shown.card.decode()
     other.close()
@@ -595,19 +595,19 @@ def test_a_card_stays_small(certified: Path) -> None:
 def test_long_lists_keep_what_matters(certified: Path) -> None:
     view = large(view_run(certified))
     view["evidence"]["threshold"] = 0.5
-    assert [row["chosen"] for row in rows.threshold_rows(view).rows].count(True) == 1
+    assert [row["chosen"] for row in phrases.threshold_rows(view).rows].count(True) == 1
     for i, site in enumerate(view["sites"]):
         site["absent"] = int(i == 999)
-    assert rows.site_rows(view).rows[0]["name"].startswith("0999")
-    numbers = [row["round"] for row in rows.evidence_rows(view).rows]
-    assert (numbers[:3], numbers[-1], len(numbers)) == ([1, 2, 3], 1000, rows.ROUNDS)
-    assert rows.thinned(list(range(1000)), 200)[-1] == 999
-    assert rows.thinned([], 200) == []
+    assert phrases.site_rows(view).rows[0]["name"].startswith("0999")
+    numbers = [row["round"] for row in phrases.evidence_rows(view).rows]
+    assert (numbers[:3], numbers[-1], len(numbers)) == ([1, 2, 3], 1000, phrases.ROUNDS)
+    assert phrases.thinned(list(range(1000)), 200)[-1] == 999
+    assert phrases.thinned([], 200) == []
 
 
 @pytest.mark.parametrize(("log", "words"), [(0.0, "1"), (6.1, "446"), (2.0, "7.4"), (40.0, "10^17"), (-20.0, "10^-9")])
 def test_wealth_in_words(log: float, words: str) -> None:
-    assert rows.wealth_words(log) == words
+    assert phrases.wealth_words(log) == words
 
 
 # Text from outside
@@ -695,7 +695,7 @@ def requested(server: Server, path: str = "/", method: str = "GET", **headers: s
         connection.close()
 
 
-def settle(watch: Watch) -> None:
+def settle(watch: LiveView) -> None:
     """Look, with the estimate that comes beside."""
     watch.look()
     if watch._estimate is not None:
@@ -705,7 +705,7 @@ def settle(watch: Watch) -> None:
 
 @pytest.fixture
 def served(certified: Path, tmp_path: Path) -> Iterator[Server]:
-    watch = Watch(copied(certified, tmp_path / "run"))
+    watch = LiveView(copied(certified, tmp_path / "run"))
     settle(watch)
     server = Server(watch, "127.0.0.1", 0)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -771,7 +771,7 @@ def test_foreign_names_are_turned_away(served: Server) -> None:
 def test_a_run_is_followed_from_nothing_to_its_certificate(certified: Path, tmp_path: Path) -> None:
     lines = (certified / TRANSCRIPT).read_bytes().splitlines(keepends=True)
     run = tmp_path / "run"
-    watch = Watch(run)
+    watch = LiveView(run)
     watch.look()
     assert f"Waiting for a run in {run}; the page shows it as soon as it begins." in watch.shown.page.decode()
     before = watch.shown
@@ -800,7 +800,7 @@ def test_a_run_is_followed_from_nothing_to_its_certificate(certified: Path, tmp_
 
 
 def test_estimates_come_beside(abstained: Path, tmp_path: Path) -> None:
-    watch = Watch(copied(abstained, tmp_path / "run", lines=11))
+    watch = LiveView(copied(abstained, tmp_path / "run", lines=11))
     watch.look()
     assert json.loads(watch.shown.state)["outlook"] is None
     assert watch._estimate is not None
@@ -812,7 +812,7 @@ def test_estimates_come_beside(abstained: Path, tmp_path: Path) -> None:
 
 def test_a_damaged_run_shows_why_and_no_card(certified: Path, tmp_path: Path) -> None:
     run = copied(certified, tmp_path / "run")
-    watch = Watch(run)
+    watch = LiveView(run)
     watch.look()
     good, data = watch.shown.card, (run / TRANSCRIPT).read_bytes()
     (run / TRANSCRIPT).write_bytes(data.replace(b'"units":', b'"unitz":', 1))
@@ -907,7 +907,7 @@ def test_the_command(certified: Path, abstained: Path, tmp_path: Path) -> None:
 
 
 def test_the_live_page_names_a_run_one_level_below(certified: Path) -> None:
-    watch = Watch(certified.parent)
+    watch = LiveView(certified.parent)
     watch.look()
     assert f"There is one in {certified}." in watch.shown.page.decode()
     watch.close()

@@ -24,9 +24,9 @@ import pytest
 
 from fedsrc.audit.cell import SPLIT, split, thresholds_of
 from fedsrc.audit.engine import run_task
-from fedsrc.audit.folder import Task, tasks
-from fedsrc.audit.records import records_of
 from fedsrc.audit.study import Binormal, Printed
+from fedsrc.audit.study_folder import Task, tasks
+from fedsrc.audit.study_records import records_of
 from fedsrc.audit.summary import known
 from fedsrc.common.canonical import file_digest
 from fedsrc.errors import FedsrcError

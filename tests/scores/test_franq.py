@@ -33,7 +33,7 @@ from fedsrc.scores.methods.confidence import mean_probability
 from fedsrc.scores.methods.judge import (
     ASKED,
     CHOICES,
-    Verdict,
+    Judgement,
     confidence,
     parsed,
     question_in_words,
@@ -215,10 +215,10 @@ def said(*logprobs: float) -> TokenScores:
 
 def test_the_judges_confidence_by_hand() -> None:
     true, false = np.log([0.3, 0.1])
-    assert confidence(Verdict(said(true), said(false))) == pytest.approx(0.75)
-    assert confidence(Verdict(said(-1.0, true), said(-1.0, false))) == pytest.approx(0.75)
-    assert confidence(Verdict(said(-900.0), said(-0.5))) == 0.0
-    assert confidence(Verdict(said(-0.5), said(-900.0))) == 1.0
+    assert confidence(Judgement(said(true), said(false))) == pytest.approx(0.75)
+    assert confidence(Judgement(said(-1.0, true), said(-1.0, false))) == pytest.approx(0.75)
+    assert confidence(Judgement(said(-900.0), said(-0.5))) == 0.0
+    assert confidence(Judgement(said(-0.5), said(-900.0))) == 1.0
 
 
 def test_the_judge_reads_evidence_question_and_response() -> None:

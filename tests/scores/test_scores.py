@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.methods.confidence import mean_entropy, mean_probability
-from fedsrc.scores.methods.controls import familiarity, is_refusal, novel_words, shortness
+from fedsrc.scores.methods.control_scores import familiarity, is_refusal, novel_words, shortness
 from fedsrc.scores.methods.lift import mean_lift, token_lift, window_lift
 from fedsrc.scores.models.model import Prompted, TokenScores
 from fedsrc.scores.models.torch_tools import batches

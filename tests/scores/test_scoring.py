@@ -27,7 +27,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.records.table import read_records
 from fedsrc.scores import opening, scoring
 from fedsrc.scores.catalogue import BASIC, Settings
-from fedsrc.scores.methods.controls import is_refusal
+from fedsrc.scores.methods.control_scores import is_refusal
 from fedsrc.scores.models.model import Prompted, TokenScores
 from fedsrc.scores.prompts import controlled
 from fedsrc.scores.recordings.replay import Recording

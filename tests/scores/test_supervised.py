@@ -31,7 +31,7 @@ from fedsrc.scores.fitted.combine import NAMES, Combination, fit_combination
 from fedsrc.scores.fitted.development import FOLDS, auc, cross_validated, folds_of, labels_of, marked_places
 from fedsrc.scores.fitted.finetune import Detector
 from fedsrc.scores.fitted.fit import Fitted, fitted_combination, fitted_probe
-from fedsrc.scores.fitted.frozen import Frozen, load
+from fedsrc.scores.fitted.frozen import FrozenScore, load
 from fedsrc.scores.fitted.logistic import Logistic, fit_logistic
 from fedsrc.scores.fitted.probe import Probe, fit_probe, token_labels, worst_stretch
 from fedsrc.scores.fitted.score_file import ADAPTER, SCORE, evidence_print, source_print
@@ -115,7 +115,7 @@ def kinds(answers: Sequence[Answer]) -> dict[str, tuple[Any, float | None]]:
     }
 
 
-def frozen(folder: Path, kind: str, answers: Sequence[Answer] | None = None) -> Frozen:
+def frozen(folder: Path, kind: str, answers: Sequence[Answer] | None = None) -> FrozenScore:
     answers = development() if answers is None else answers
     parameters, area = kinds(answers)[kind]
     return Fitted(parameters, area, Arithmetic().identity, {}).freeze(folder, answers, SHA)
@@ -443,13 +443,13 @@ def test_training_sources_are_refused_under_any_name(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Frozen:
+def kept(tmp_path_factory: pytest.TempPathFactory) -> FrozenScore:
     return frozen(tmp_path_factory.mktemp("kept"), "probe")
 
 
 @given(st.sets(st.integers(0, 11)), st.lists(st.integers(0, 23), max_size=12), st.booleans())
 def test_exactly_the_answers_of_training_are_refused(
-    kept: Frozen, trained: set[int], asked: list[int], renamed: bool
+    kept: FrozenScore, trained: set[int], asked: list[int], renamed: bool
 ) -> None:
     pool = development(12, "x")
     of_training = [answer for answer in pool if int(answer.source[1:]) in trained]

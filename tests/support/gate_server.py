@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from fedsrc.gate.gate import Gate
-from fedsrc.gate.service.limits import Limits
-from fedsrc.gate.service.server import bind, server
+from fedsrc.gate.service.serving import bind, server
+from fedsrc.gate.service.throttle import Limits
 
 PATIENCE = 60.0
 

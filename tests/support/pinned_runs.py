@@ -31,8 +31,8 @@ from fedsrc.federation.live.play import play
 from fedsrc.federation.live.transport import Letter, Node, Reply
 from fedsrc.federation.local import certify_table, register_table
 from fedsrc.maths.arrays import Ints
+from fedsrc.monitor.fresh import monitor_table
 from fedsrc.monitor.monitor import MonitorChoices, register_monitor
-from fedsrc.monitor.table import monitor_table
 from fedsrc.planning.register import Choices, development_part, register_grid
 from fedsrc.protocol.certificate import MonitorAccount, read_signed
 from fedsrc.protocol.messages import read_request

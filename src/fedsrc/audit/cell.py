@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from fedsrc.audit import boundary, partition
-from fedsrc.audit.records import records_of
 from fedsrc.audit.shift import drifted, moved_weights, relabelled
 from fedsrc.audit.study import Binormal, Boundary, Population, Printed, Setting
+from fedsrc.audit.study_records import records_of
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.rank import chance_above

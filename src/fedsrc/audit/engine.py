@@ -21,9 +21,9 @@ import polars as pl
 
 from fedsrc.audit.cell import Cell, build
 from fedsrc.audit.events import happen
-from fedsrc.audit.folder import Task, held, open_folder, read_cost, tasks, write_cost, write_manifest
 from fedsrc.audit.outcomes import Block, native_rows, rows
 from fedsrc.audit.study import MAX_BYTES, Study
+from fedsrc.audit.study_folder import Task, held, open_folder, read_cost, tasks, write_cost, write_manifest
 from fedsrc.common.durable import read_text, write_whole
 from fedsrc.errors import FedsrcError, MissingExtraError
 

@@ -39,7 +39,7 @@ MAX_SETTINGS = 10_000
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
-class Table(Frozen):
+class StudyTable(Frozen):
     """Real records: a table with loss, scores and optionally site and source, beside the study file.
 
     score    the column that scores
@@ -104,7 +104,7 @@ class Boundary(Frozen):
     about: Text = ""
 
 
-KINDS = {"table": Table, "demo": Demo, "records": Binormal, "acceptance": Printed, "boundary": Boundary}
+KINDS = {"table": StudyTable, "demo": Demo, "records": Binormal, "acceptance": Printed, "boundary": Boundary}
 
 
 def kind_of(value: Any) -> str | None:
@@ -116,7 +116,7 @@ def kind_of(value: Any) -> str | None:
 
 NO_KIND = "a population has table, demo, records, acceptance or boundary"
 Population = Annotated[
-    Annotated[Table, Tag("table")]
+    Annotated[StudyTable, Tag("table")]
     | Annotated[Demo, Tag("demo")]
     | Annotated[Binormal, Tag("records")]
     | Annotated[Printed, Tag("acceptance")]

@@ -19,10 +19,10 @@ import polars as pl
 
 from fedsrc.audit.cell import Cell, build
 from fedsrc.audit.evidence import spent
-from fedsrc.audit.folder import read_trials
 from fedsrc.audit.methods import METHODS, NATIVE
 from fedsrc.audit.methods.setting import Method
 from fedsrc.audit.study import Setting, Study
+from fedsrc.audit.study_folder import read_trials
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.binomial import clopper_pearson

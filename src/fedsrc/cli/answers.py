@@ -11,8 +11,8 @@ import click
 from fedsrc.cli.options import FORMAT, output_file
 from fedsrc.cli.streams import say
 from fedsrc.cli.types import FilePath, Parsed
-from fedsrc.data.choose import Choice
 from fedsrc.data.prepare import prepare
+from fedsrc.data.selection import Selection
 from fedsrc.data.split import DEFAULT, PARTS
 
 SHARES = ",".join(f"{DEFAULT[part]:g}" for part in PARTS)
@@ -47,5 +47,5 @@ def answers_command(collection: str, target: Path, parts_file: Path | None, outp
     COLLECTION is a file or folder, or a public collection's name: ragtruth, halueval/qa, halueval/dialogue or
     halueval/summarization, fetched once and kept in FEDSRC_CACHE or your cache folder.
     """
-    manifest_file, manifest = prepare(collection, target, Choice(**choices), parts_file=parts_file, tell=say)
+    manifest_file, manifest = prepare(collection, target, Selection(**choices), parts_file=parts_file, tell=say)
     click.echo(json.dumps(manifest) if output == "json" else f"Wrote {target} and {manifest_file}")

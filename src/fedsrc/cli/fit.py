@@ -20,7 +20,7 @@ from fedsrc.scores.fitted.finetune import Training
 from fedsrc.scores.fitted.fit_answers import DEPTH, TAKES, check_choices, fit_answers
 from fedsrc.scores.fitted.franq import DEFAULT as FRANQ_SUPPORT
 from fedsrc.scores.fitted.franq import SUPPORT
-from fedsrc.scores.fitted.frozen import Frozen, Kind, refuse_existing
+from fedsrc.scores.fitted.frozen import FrozenScore, Kind, refuse_existing
 from fedsrc.scores.fitted.probe import PENALTY as PROBE_PENALTY
 from fedsrc.scores.fitted.probe import WIDTH
 from fedsrc.scores.models.backends import open_model
@@ -73,13 +73,13 @@ def fit_command(
     show(output, _summary(kept), *_lines(kept))
 
 
-def _summary(kept: Frozen) -> dict[str, Any]:
+def _summary(kept: FrozenScore) -> dict[str, Any]:
     training = kept.document.training
     counts = {name: getattr(training, name) for name in ("answers", "sources", "unsupported", "auc")}
     return {**kept.identity, "folder": str(kept.folder), **counts, "settings": training.settings}
 
 
-def _lines(kept: Frozen) -> list[str]:
+def _lines(kept: FrozenScore) -> list[str]:
     training = kept.document.training
     sure = "" if training.auc is None else f" AUC {training.auc:.3f} on sources it had not seen (0.5 is chance)."
     return [

@@ -72,8 +72,8 @@ def serve_command(
     """Serve decisions over HTTP; /openapi.json describes it. SIGTERM ends it, SIGUSR1 halts the gate."""
     try:
         from fedsrc.gate.service.hosts import LOOPBACK, host_names
-        from fedsrc.gate.service.limits import Limits
-        from fedsrc.gate.service.server import bind, serve
+        from fedsrc.gate.service.serving import bind, serve
+        from fedsrc.gate.service.throttle import Limits
     except ImportError as error:
         raise MissingExtraError(str(error.name), "gate") from error
     gate = gate_of(**given)

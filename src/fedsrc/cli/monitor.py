@@ -29,10 +29,10 @@ from fedsrc.cli.types import FilePath, FolderPath
 from fedsrc.common import signing
 from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
+from fedsrc.monitor.fresh import monitor_table
 from fedsrc.monitor.monitor import MonitorChoices, register_monitor, state, state_of
 from fedsrc.monitor.registered import existing_registration
-from fedsrc.monitor.table import monitor_table
-from fedsrc.protocol.methods import Monitor
+from fedsrc.protocol.judgements import Monitor
 from fedsrc.protocol.registration import Registration
 
 DEFAULTS = {

@@ -15,8 +15,8 @@ from fedsrc.cli.types import COUNTS, DIGITS, EPSILON, JOBS_AT_ONCE, NUMBERS, SHA
 from fedsrc.common import places
 from fedsrc.monitor.monitor import MonitorChoices
 from fedsrc.planning.register import Choices, Preset
-from fedsrc.protocol.methods import Monitor, Stitched
-from fedsrc.protocol.privacy import Privacy
+from fedsrc.protocol.judgements import Monitor, Stitched
+from fedsrc.protocol.protection import Privacy
 from fedsrc.protocol.registration import Schedule
 from fedsrc.records.table import Columns, Missing
 from fedsrc.scores.models.backends import DTYPES

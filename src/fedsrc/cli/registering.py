@@ -13,7 +13,7 @@ from fedsrc.face import DEVELOPMENT_SHARE, chosen
 from fedsrc.federation.local import register_table
 from fedsrc.planning.labels import development_labels
 from fedsrc.planning.register import Choices, development_part, draft, origin_of
-from fedsrc.protocol.privacy import Development
+from fedsrc.protocol.protection import Development
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import development_count
 from fedsrc.records.units import Records, unit_count

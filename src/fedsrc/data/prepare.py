@@ -10,10 +10,10 @@ from typing import Any
 
 from fedsrc.common.canonical import digest_bytes
 from fedsrc.common.durable import write_whole
+from fedsrc.data.answer_audit import audit
 from fedsrc.data.answers import answers_bytes
-from fedsrc.data.audit import audit
-from fedsrc.data.choose import Choice, choose
 from fedsrc.data.collection import Collection, open_collection
+from fedsrc.data.selection import Selection, select_answers
 from fedsrc.data.split import write_assignments
 from fedsrc.errors import FedsrcError
 
@@ -21,7 +21,7 @@ from fedsrc.errors import FedsrcError
 def prepare(
     collection: str,
     target: Path,
-    choice: Choice,
+    choice: Selection,
     *,
     parts_file: Path | None = None,
     tell: Callable[[str], None] = lambda _: None,
@@ -33,7 +33,7 @@ def prepare(
     found = open_collection(collection, task=choice.task, pairs=choice.pairs, tell=tell)
     manifest_file = target.with_name(target.name + ".manifest.json")
     _refuse_overlap(Path(collection), found, [path for path in (target, manifest_file, parts_file) if path])
-    chosen = choose(found.answers, choice)
+    chosen = select_answers(found.answers, choice)
     audited = audit(
         chosen.answers, name=found.name, annotation=found.annotation, files=found.files, notes=found.notes,
         more=chosen.findings,

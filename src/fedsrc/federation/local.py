@@ -12,12 +12,12 @@ from fedsrc.planning.register import Choices, draft, origin_of, register
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.disclosure import released_development
 from fedsrc.protocol.messages import Answer, Request
-from fedsrc.protocol.privacy import Development
+from fedsrc.protocol.protection import Development
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.units import Records
 from fedsrc.server.session import Session
 from fedsrc.server.state import Replay
-from fedsrc.site.development import develop
+from fedsrc.site.develop import develop
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow, check_limit
 from fedsrc.site.site import Site, open_sites

@@ -15,7 +15,7 @@ import numpy as np
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.planning.reach import noised_rates, sampled_rates
-from fedsrc.protocol.methods import Betting
+from fedsrc.protocol.judgements import Betting
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import development_rows
 from fedsrc.records.units import Records, Units, units_of

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from fedsrc.maths.arrays import Floats
-from fedsrc.protocol.privacy import Development
+from fedsrc.protocol.protection import Development
 from fedsrc.records.development import development_rows
 from fedsrc.records.units import Records, Unit, unit_codes
 

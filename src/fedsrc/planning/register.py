@@ -19,9 +19,9 @@ from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.quantiles import doubt, score_grid
 from fedsrc.planning.thresholds import grid_thresholds, in_few_digits, quantile_thresholds, round_grid
+from fedsrc.protocol.judgements import Betting, budgets
 from fedsrc.protocol.mechanism import development_mechanism, most_noise
-from fedsrc.protocol.methods import Betting, budgets
-from fedsrc.protocol.privacy import Development, Noised
+from fedsrc.protocol.protection import Development, Noised
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import calibrating, development_count, development_rows
 from fedsrc.records.order import public_seed

@@ -9,7 +9,7 @@ from fedsrc.maths import privacy
 from fedsrc.maths.basis import sensitivity_squared
 from fedsrc.maths.kinds import Encoding
 from fedsrc.protocol.mechanism import Mechanism, development_mechanism
-from fedsrc.protocol.privacy import IN_SUFFIXES, Noised, Privacy
+from fedsrc.protocol.protection import IN_SUFFIXES, Noised, Privacy
 from fedsrc.protocol.registration import Registration
 
 EPSILON_STEP = 1e6  # an epsilon that is found by a search is rounded up to 6 decimals, alike on every machine

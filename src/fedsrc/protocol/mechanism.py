@@ -10,7 +10,7 @@ from fedsrc.common.canonical import LARGEST
 from fedsrc.errors import FedsrcError
 from fedsrc.maths import privacy
 from fedsrc.maths.basis import Basis, sensitivity_squared
-from fedsrc.protocol.privacy import IN_SUFFIXES, Histograms, Privacy
+from fedsrc.protocol.protection import IN_SUFFIXES, Histograms, Privacy
 
 SCALE_STEP = 1 << 20  # noise scales are rounded up to multiples of 2^-20, exact in every format
 

@@ -22,8 +22,8 @@ from fedsrc.common.toml import parse_toml
 from fedsrc.common.values import Frozen, Hex, Name, Numbers, Probability, Text, describe
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.formats import FIRST_FORMAT, FIRST_HINT
-from fedsrc.protocol.methods import Betting, Monitor, Stitched
-from fedsrc.protocol.privacy import Development, Histograms, Privacy
+from fedsrc.protocol.judgements import Betting, Monitor, Stitched
+from fedsrc.protocol.protection import Development, Histograms, Privacy
 
 if TYPE_CHECKING:
     from fedsrc.protocol.mechanism import Mechanism

@@ -7,7 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedsrc.errors import FedsrcError
-from fedsrc.protocol.privacy import Development
+from fedsrc.protocol.protection import Development
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.keys import BITS, name_keys, row_keys
 from fedsrc.records.order import Positions

@@ -7,7 +7,7 @@ from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.disclosure import noise_words
 from fedsrc.protocol.notices import Revocation
 from fedsrc.protocol.registration import Registration
-from fedsrc.report import rows
+from fedsrc.report import phrases
 from fedsrc.report.view import View, revoked_sentence
 
 
@@ -56,7 +56,7 @@ def _whole(
 
 
 def _revoked(notice: View | None) -> list[str]:
-    return [f"{name}: {plain(value)}" for name, value in rows.revoked_words(notice)]
+    return [f"{name}: {plain(value)}" for name, value in phrases.revoked_words(notice)]
 
 
 def _state(view: View) -> list[str]:
@@ -71,10 +71,10 @@ def _state(view: View) -> list[str]:
 
 
 def _rounds(view: View) -> list[str]:
-    found, evidence, unit = rows.evidence_rows(view), view["evidence"], view["certificate"].privacy.unit
+    found, evidence, unit = phrases.evidence_rows(view), view["evidence"], view["certificate"].privacy.unit
     if not found.rows:
         return ["Evidence: no round has closed yet"]
-    wealth, line = evidence["measure"] == "log-wealth", rows.value_words(evidence, evidence["line"])
+    wealth, line = evidence["measure"] == "log-wealth", phrases.value_words(evidence, evidence["line"])
     what = "wealth of the bets" if wealth else "bound on the contrast"
     head = f"Evidence by round at score >= {evidence['threshold']!r} ({what}, reached at {line})"
     lines = [
@@ -84,19 +84,20 @@ def _rounds(view: View) -> list[str]:
     ]
     notes = [
         found.left_out,
-        f"the line is {rows.line_words(evidence)}" if wealth else "",
-        rows.progress_words(view["certificate"]),
+        f"the line is {phrases.line_words(evidence)}" if wealth else "",
+        phrases.progress_words(view["certificate"]),
     ]
     return [head, *lines, *(f"  {note}" for note in notes if note)]
 
 
 def _thresholds(view: View) -> list[str]:
-    found = rows.threshold_rows(view)
+    found = phrases.threshold_rows(view)
     if not found.rows:
         return []
     mark = {True: "CERTIFIED", False: ""}
     lines = [
-        f"  {row['threshold']:>8.4g}  {row['contrast_upper']:>+8.3f}  {rows.percent_down(row['acceptance_lower']):>10}"
+        f"  {row['threshold']:>8.4g}  {row['contrast_upper']:>+8.3f}"
+        f"  {phrases.percent_down(row['acceptance_lower']):>10}"
         f"  {mark[row['chosen']] or ('passes' if row['certified'] else '')}".rstrip()
         for row in found.rows
     ]
@@ -110,7 +111,7 @@ def _progress(view: View) -> list[str]:
     lines = [
         f"Rounds: {now['rounds']} closed of at most {now['most_rounds']}{at if now['open_round'] else ''}",
         f"  {now['absent']} absent, {now['refused']} refused, {count(now['not_there'], 'site')} not there yet",
-        f"  {rows.left_words(view)}",
+        f"  {phrases.left_words(view)}",
     ]
     if now["turned_away"]:
         lines += [
@@ -130,14 +131,14 @@ def _evidence(certificate: Certificate) -> list[str]:
     for row in shown:
         bound = "" if row is None else risk_words(row.risk_upper)
         lines.append("  ..." if row is None else f"  round {row.round:>3}  {row.records:>8,} {unit}s  {bound}")
-    progress = rows.progress_words(certificate)
+    progress = phrases.progress_words(certificate)
     return [*lines, *([f"  {progress}"] if progress else [])]
 
 
 def _sites(certificate: Certificate) -> list[str]:
     unit = certificate.privacy.unit
     used = f"{certificate.records:,} in {count(certificate.rounds, 'round')}, {count(certificate.releases, 'release')}"
-    lines = [f"{unit.capitalize()}s: {used} ({rows.mixture_words(certificate)})"]
+    lines = [f"{unit.capitalize()}s: {used} ({phrases.mixture_words(certificate)})"]
     for site in certificate.sites[:20]:
         weight = "" if site.weight is None else f", deployment weight {site.weight:g}"
         charged = f", {site.charged:,} charged as missing" if site.charged else ""
@@ -157,25 +158,25 @@ def _privacy(certificate: Certificate, noise: str) -> list[str]:
         f"Privacy: every {p.unit} that calibrated has epsilon {p.epsilon:g}, delta {p.delta:g}"
         " (smaller is more private)",
         f"  protected against: one {p.unit} {ADJACENCY[p.adjacency]}",
-        *([f"  {rows.any_other_words(certificate)}"] if rows.any_other_words(certificate) else []),
+        *([f"  {phrases.any_other_words(certificate)}"] if phrases.any_other_words(certificate) else []),
         f"  by discrete Gaussian {noise}",
         f"  thresholds: {p.thresholds}",
-        f"  for statisticians: {rows.statistician_words(certificate)}",
+        f"  for statisticians: {phrases.statistician_words(certificate)}",
     ]
 
 
 def _also(certificate: Certificate) -> list[str]:
     lines = [
         f"  risk at most {row.target_risk:g}: score >= {row.threshold!r}, acceptance at least"
-        f" {rows.percent_down(row.acceptance_lower)}"
-        for row in rows.also_rows(certificate)
+        f" {phrases.percent_down(row.acceptance_lower)}"
+        for row in phrases.also_rows(certificate)
     ]
     head = "Also shown by the same evidence (the risk bound holds for every target at once)"
     return [head, *lines] if lines else []
 
 
 def _foot(certificate: Certificate, verify: str) -> list[str]:
-    renews = rows.renewal_words(certificate)
+    renews = phrases.renewal_words(certificate)
     return [
         f"Last calibration {certificate.calibrated or 'none'}; expires {certificate.expires_on or 'never'}",
         f"Registration {certificate.registration}{f', {renews}' if renews else ''}",

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from fedsrc.protocol.certificate import Certificate
-from fedsrc.report.rows import first_reached, reached, stays_reached, thinned, value_words
+from fedsrc.report.phrases import first_reached, reached, stays_reached, thinned, value_words
 from fedsrc.report.view import View
 
 INK, MUTED, ACCENT, GRID = "#010101", "#020202", "#030303", "#040404"

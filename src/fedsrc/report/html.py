@@ -11,12 +11,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedsrc.common.words import ADJACENCY, count, plain
-from fedsrc.report import charts, rows
+from fedsrc.report import charts, phrases
 from fedsrc.report.view import View
 
 IN_WORDS = (
-    count, rows.any_other_words, rows.left_at, rows.left_words, rows.line_words, rows.mixture_words,
-    rows.progress_words, rows.renewal_words, rows.revoked_words, rows.statistician_words, rows.value_words,
+    count, phrases.any_other_words, phrases.left_at, phrases.left_words, phrases.line_words, phrases.mixture_words,
+    phrases.progress_words, phrases.renewal_words, phrases.revoked_words, phrases.statistician_words,
+    phrases.value_words,
 )  # fmt: skip
 
 
@@ -51,7 +52,7 @@ def news(view: View | None, problem: str = "") -> str:
     line += f" {count(certificate.records, certificate.privacy.unit)} used."
     if evidence["rounds"] and evidence["measure"] == "log-wealth":
         last = evidence["rounds"][-1]["value"]
-        line += f" Wealth {rows.wealth_words(last)}; the line is {rows.wealth_words(evidence['line'])}."
+        line += f" Wealth {phrases.wealth_words(last)}; the line is {phrases.wealth_words(evidence['line'])}."
     return line
 
 
@@ -63,9 +64,9 @@ def _values(view: View | None, problem: str, waiting: bool) -> dict[str, Any]:
     if view is not None:
         values |= {
             "certificate": view["certificate"], "unit": view["certificate"].privacy.unit,
-            "evidence": rows.evidence_rows(view), "thresholds": rows.threshold_rows(view),
-            "sites": rows.site_rows(view),
-            "also": [] if view["check"]["revoked"] else rows.also_rows(view["certificate"]),
+            "evidence": phrases.evidence_rows(view), "thresholds": phrases.threshold_rows(view),
+            "sites": phrases.site_rows(view),
+            "also": [] if view["check"]["revoked"] else phrases.also_rows(view["certificate"]),
             "evidence_chart": Markup(charts.evidence_chart(view) if charts.can_draw() else ""),  # noqa: S704
             "threshold_chart": Markup(charts.threshold_chart(view) if charts.can_draw() else ""),  # noqa: S704
         }  # fmt: skip
@@ -78,7 +79,7 @@ def _environment() -> Environment:
         loader=PackageLoader("fedsrc.report"), autoescape=True, undefined=StrictUndefined, finalize=_shown,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    made.filters |= {"percent_down": rows.percent_down, "repr": repr, "wealth": rows.wealth_words}
+    made.filters |= {"percent_down": phrases.percent_down, "repr": repr, "wealth": phrases.wealth_words}
     made.globals |= {"against": ADJACENCY, **{each.__name__: each for each in IN_WORDS}}
     return made
 

@@ -48,7 +48,7 @@ class Shown:
     state: bytes
 
 
-class Watch:
+class LiveView:
     """Follows a run folder, and that of its monitor if it has one, and keeps the latest page of them."""
 
     def __init__(self, folder: Path, *, monitor: Path | None = None, version: str = "") -> None:
@@ -190,7 +190,7 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, watch: Watch, host: str, port: int) -> None:
+    def __init__(self, watch: LiveView, host: str, port: int) -> None:
         self.watch = watch
         self.loopback = is_loopback(host)
         self.names = {"localhost", host.lower(), socket.gethostname().lower()}
@@ -237,7 +237,7 @@ def serving(
     folder: Path, host: str, port: int, *, monitor: Path | None = None, version: str = "", every: float = EVERY
 ) -> Iterator[Server]:
     """Serve a run's page until the block ends."""
-    watch = Watch(folder, monitor=monitor, version=version)
+    watch = LiveView(folder, monitor=monitor, version=version)
     server = Server(watch, host, port)
     over = threading.Event()
     threads = [

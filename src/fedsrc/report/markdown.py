@@ -6,7 +6,7 @@ import re
 
 from fedsrc.common.words import ADJACENCY, count, plain
 from fedsrc.protocol.certificate import Certificate
-from fedsrc.report import rows
+from fedsrc.report import phrases
 from fedsrc.report.view import View
 
 SPECIAL = re.compile(r"(?<![a-zA-Z0-9])-|-(?![a-zA-Z0-9])|[!-,./:-@\[-`{-~]")
@@ -44,7 +44,7 @@ def _table(names: list[str], cells: list[list[str]], note: str = "") -> list[str
 
 
 def _notes(view: View) -> list[list[str]]:
-    notes = [[f"**{name}:** {inert(value)}"] for name, value in rows.revoked_words(view["check"]["revoked"])]
+    notes = [[f"**{name}:** {inert(value)}"] for name, value in phrases.revoked_words(view["check"]["revoked"])]
     if view["monitor"]:
         notes.append([f"**Monitor: {view['monitor']['state']}** {inert(view['monitor']['words'])}"])
     if view["certificate"].status != "OPEN":
@@ -56,35 +56,35 @@ def _notes(view: View) -> list[list[str]]:
     if view["certificate"].status == "OPEN":
         now = view["progress"]
         notes.append([f"Round {now['rounds']} of at most {now['most_rounds']} closed; {now['waiting']} requests wait."])
-        notes.append([f"{rows.left_words(view)}.".capitalize()])
+        notes.append([f"{phrases.left_words(view)}.".capitalize()])
     return notes
 
 
 def _evidence(view: View, unit: str) -> list[list[str]]:
-    found = rows.evidence_rows(view)
+    found = phrases.evidence_rows(view)
     if not found.rows:
         return [["## Evidence by round", "", "No round has closed yet."]]
     evidence = view["evidence"]
     what = "wealth" if evidence["measure"] == "log-wealth" else "contrast"
-    line = rows.value_words(evidence, evidence["line"])
+    line = phrases.value_words(evidence, evidence["line"])
     cells = [
         [str(row["round"]), f"{row['records']:,}", f"{row['shown']} ({'reached' if row['reached'] else 'not reached'})",
          row["risk"]]
         for row in found.rows
     ]  # fmt: skip
     names = ["round", f"{unit}s", f"{what}, line {line}", "smallest risk bound"]
-    made = f" The line is {rows.line_words(evidence)}." if rows.line_words(evidence) else ""
+    made = f" The line is {phrases.line_words(evidence)}." if phrases.line_words(evidence) else ""
     head = ["## Evidence by round", "", f"At the threshold {evidence['threshold']!r}.{made}", ""]
-    progress = rows.progress_words(view["certificate"])
+    progress = phrases.progress_words(view["certificate"])
     return [[*head, *_table(names, cells, found.left_out), *(["", progress] if progress else [])]]
 
 
 def _thresholds(view: View) -> list[list[str]]:
-    found = rows.threshold_rows(view)
+    found = phrases.threshold_rows(view)
     if not found.rows:
         return []
     cells = [
-        [repr(row["threshold"]), f"{row['contrast_upper']:+.3f}", rows.percent_down(row["acceptance_lower"]),
+        [repr(row["threshold"]), f"{row['contrast_upper']:+.3f}", phrases.percent_down(row["acceptance_lower"]),
          "**CERTIFIED**" if row["chosen"] else "passes" if row["certified"] else ""]
         for row in found.rows
     ]  # fmt: skip
@@ -95,18 +95,18 @@ def _thresholds(view: View) -> list[list[str]]:
 
 def _sites(view: View, unit: str) -> list[str]:
     certificate: Certificate = view["certificate"]
-    privacy, found = certificate.privacy, rows.site_rows(view)
+    privacy, found = certificate.privacy, phrases.site_rows(view)
     rounds, releases = count(certificate.rounds, "round"), count(certificate.releases, "release")
     used = f"{count(certificate.records, unit)} in {rounds}, {releases}."
     loss = f"epsilon {privacy.epsilon:g}, delta {privacy.delta:g} (smaller is more private), by {view['noise']}"
     against = f" It protects against one {unit} {ADJACENCY[privacy.adjacency]}"
-    against += f"; {rows.any_other_words(certificate)}." if rows.any_other_words(certificate) else "."
+    against += f"; {phrases.any_other_words(certificate)}." if phrases.any_other_words(certificate) else "."
     if privacy.mechanism == "none":
         loss, against = "epsilon infinite: no privacy", ""
     names = ["site", "used", "share", "asked for", "left", "absent", "refused"]
     cells = [
         [inert(row["name"]), f"{row['records']:,}", f"{100 * row['share']:.1f}%", f"{row['asked']:,}",
-         rows.left_at(row), f"{row['absent']:,}", f"{row['refused']:,}"]
+         phrases.left_at(row), f"{row['absent']:,}", f"{row['refused']:,}"]
         for row in found.rows
     ]  # fmt: skip
     head = [
@@ -120,8 +120,8 @@ def _sites(view: View, unit: str) -> list[str]:
 
 def _also(certificate: Certificate) -> list[list[str]]:
     cells = [
-        [f"{r.target_risk:g}", repr(r.threshold), rows.percent_down(r.acceptance_lower)]
-        for r in rows.also_rows(certificate)
+        [f"{r.target_risk:g}", repr(r.threshold), phrases.percent_down(r.acceptance_lower)]
+        for r in phrases.also_rows(certificate)
     ]
     if not cells:
         return []
@@ -145,7 +145,7 @@ def _check(view: View) -> list[str]:
         "## Check it yourself", "",
         f"- Last calibration {certificate.calibrated or 'none'}; expires {certificate.expires_on or 'never'}",
         f"- Registration {certificate.registration}",
-        *([f"- {rows.renewal_words(certificate).capitalize()}"] if rows.renewal_words(certificate) else []),
+        *([f"- {phrases.renewal_words(certificate).capitalize()}"] if phrases.renewal_words(certificate) else []),
         f"- Transcript {certificate.transcript} ({count(certificate.transcript_lines, 'line')})",
         *([f"- Signed by {view['check']['key']}"] if view["check"]["key"] else []),
         *([f"- fedsrc {view['fedsrc']}"] if view["fedsrc"] else []),

@@ -20,7 +20,7 @@ from fedsrc.planning.forecast import Forecast, after_abstention
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.damage import check_same
 from fedsrc.protocol.disclosure import noise_words
-from fedsrc.protocol.methods import Betting
+from fedsrc.protocol.judgements import Betting
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.succession import ANYONE, Keys, keys_of

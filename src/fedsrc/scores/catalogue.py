@@ -16,9 +16,9 @@ from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.scores.methods.confidence import mean_entropy, mean_probability
-from fedsrc.scores.methods.controls import familiarity, shortness
+from fedsrc.scores.methods.control_scores import familiarity, shortness
 from fedsrc.scores.methods.conu import SIMILAR, conu, sconu
-from fedsrc.scores.methods.judge import Verdict, confidence, stated_confidence
+from fedsrc.scores.methods.judge import Judgement, confidence, stated_confidence
 from fedsrc.scores.methods.lexical import lexical_support, sentences
 from fedsrc.scores.methods.lift import B_DEFAULT, WINDOW, mean_lift, window_lift
 from fedsrc.scores.methods.self_consistency import self_consistency
@@ -71,7 +71,7 @@ class Seen:
     present: TokenScores | None = None
     without: TokenScores | None = None
     samples: tuple[Sample, ...] = ()
-    verdict: Verdict | None = None
+    verdict: Judgement | None = None
     reply: Sample | None = None
     embedded: Embedded | None = None
     entailed: Entailed | None = None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.fitted.frozen import Frozen
+from fedsrc.scores.fitted.frozen import FrozenScore
 from fedsrc.scores.methods.judge import GREEDY
 from fedsrc.scores.models.backends import BACKENDS, open_embedding, open_entailment, open_llama_cpp, open_model
 from fedsrc.scores.models.embedding import DEFAULT as EMBEDDING
@@ -65,13 +65,13 @@ class Models(NamedTuple):
         found = {} if asked is None else asked.identity
         return {name: value for name, value in found.items() if name not in ("signals", "sampling")}
 
-    def of(self, each: Frozen) -> Any:
+    def of(self, each: FrozenScore) -> Any:
         """Return what a fitted score reads: recorded token scores or signals, or the local model itself."""
         recorded = {"combination": self.tokens, "franq": self.tokens, "mechanistic": self.signals}
         return recorded.get(each.kind, self.local)
 
 
-def open_models(target: Path, known: Sequence[str], fitted: Mapping[str, Frozen], choices: ModelChoices) -> Models:
+def open_models(target: Path, known: Sequence[str], fitted: Mapping[str, FrozenScore], choices: ModelChoices) -> Models:
     """Open the models that these scores need; recordings that were not named are kept beside `target`."""
     kinds, wanted = {each.kind for each in fitted.values()}, needs(known)
     tokens = needs_model(known) or bool(kinds - {"mechanistic"})

@@ -20,12 +20,12 @@ from fedsrc.common.durable import write_whole
 from fedsrc.data.answers import Answer, read_answers
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.catalogue import JUDGED, SCORES, Count, Settings
-from fedsrc.scores.fitted.frozen import Frozen, load
+from fedsrc.scores.fitted.frozen import FrozenScore, load
 from fedsrc.scores.methods.judge import RULES, parsed, question_in_words
 from fedsrc.scores.opening import ModelChoices, Models, open_comparers, open_models
 from fedsrc.scores.recordings.samples import SampleRecording
+from fedsrc.scores.score_table import RESERVED, losses_of, records_table, refusals_file, write_table
 from fedsrc.scores.scoring import Means, compares_by, needs, score_answers
-from fedsrc.scores.table import RESERVED, losses_of, records_table, refusals_file, write_table
 
 Loss = Literal["any", "graded"]
 Refusals = Literal["keep", "apart"]
@@ -120,7 +120,7 @@ def _column_names(names: Sequence[str]) -> list[str]:
     return [name if name in SCORES else Path(name).name for name in names]
 
 
-def _named(names: Sequence[str]) -> tuple[list[str], dict[str, Frozen]]:
+def _named(names: Sequence[str]) -> tuple[list[str], dict[str, FrozenScore]]:
     """Return scores by name, and fitted ones by folder."""
     columns = _column_names(names)
     if RESERVED & set(columns):
@@ -153,7 +153,7 @@ def _in_order(names: Sequence[str], columns: Columns) -> Columns:
     return {name: columns[name] for name in (*first, *(name for name in columns if name not in first))}
 
 
-def _about_scores(known: Sequence[str], fitted: Mapping[str, Frozen], count: Count) -> dict[str, Any]:
+def _about_scores(known: Sequence[str], fitted: Mapping[str, FrozenScore], count: Count) -> dict[str, Any]:
     """Say what each score is, and how many extra passes of a model it took."""
     about = {name: SCORES[name].about for name in known} | {name: each.identity for name, each in fitted.items()}
     passes = {name: SCORES[name].extra_passes(count) for name in known}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.catalogue import SCORES, Count, Need, Seen, Settings
-from fedsrc.scores.methods.judge import Verdict, question_in_words, verdict_pairs
+from fedsrc.scores.methods.judge import Judgement, question_in_words, verdict_pairs
 from fedsrc.scores.models.embedding import Embedded, Embeds
 from fedsrc.scores.models.entailment import Entailed, Entails
 from fedsrc.scores.models.model import LanguageModel, Prompted, Wanted
@@ -167,7 +167,7 @@ def _seen(
     if model is not None and asked[0].verdicts:
         with means.timed("verdicts"):
             two = iter(model.score([pair for own in asked for pair in own.verdicts]))
-            verdicts = [Verdict(*both) for both in zip(two, two, strict=True)]
+            verdicts = [Judgement(*both) for both in zip(two, two, strict=True)]
     if means.samples is not None and asked[0].draws:
         with means.timed("samples"):
             drawn = iter(means.samples.sample([each for own in asked for each in own.draws]))

@@ -16,8 +16,8 @@ import numpy as np
 from fedsrc.maths import detector
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.protocol.certificate import Alarm, WatchedRound
+from fedsrc.protocol.judgements import Monitor
 from fedsrc.protocol.messages import Release
-from fedsrc.protocol.methods import Monitor
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.bounds import down
 from fedsrc.server.tally import Masses, masses

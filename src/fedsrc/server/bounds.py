@@ -17,7 +17,7 @@ from fedsrc.maths import betting, contrast, ratio, variance_adaptive
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.betting import Covariance
 from fedsrc.maths.boundaries import F, G, H
-from fedsrc.protocol.methods import Betting, Stitched
+from fedsrc.protocol.judgements import Betting, Stitched
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.tally import Masses, Tally, masses, transfer
 

@@ -11,7 +11,7 @@ import numpy as np
 from fedsrc.common.durable import read_lines
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
-from fedsrc.protocol.methods import Betting
+from fedsrc.protocol.judgements import Betting
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.notices import SUFFIX
 from fedsrc.protocol.registration import Registration

@@ -17,7 +17,7 @@ from fedsrc.protocol.certificate import (
     ThresholdBounds,
 )
 from fedsrc.protocol.disclosure import replacement_epsilon
-from fedsrc.protocol.methods import Betting
+from fedsrc.protocol.judgements import Betting
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Chain
 from fedsrc.server import wording_2 as wording

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedsrc.common.signing import Key
 from fedsrc.maths.arrays import Ints
-from fedsrc.protocol.privacy import Development
+from fedsrc.protocol.protection import Development
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import cut_words, in_development
 from fedsrc.records.masses import histogram

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedsrc.audit.methods.setting import Aim, Assumption, Evidence, Method, Rule, Verdict, column, verdict
 from fedsrc.maths.betting import Covariance
-from fedsrc.protocol.methods import Betting, Stitched
+from fedsrc.protocol.judgements import Betting, Stitched
 from fedsrc.server.bounds import Look, Plan, Sample, decide
 from fedsrc.server.tally import Masses
 

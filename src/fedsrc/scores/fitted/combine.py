@@ -13,7 +13,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.scores.fitted.development import Ranked, fit_ranked, labels_of
 from fedsrc.scores.fitted.logistic import Logistic, fit_logistic
-from fedsrc.scores.methods.controls import is_refusal, novel_words
+from fedsrc.scores.methods.control_scores import is_refusal, novel_words
 from fedsrc.scores.methods.lexical import STOP_WORDS, lexical_support, sentences, words
 from fedsrc.scores.methods.lift import mean_lift, window_lift, window_means
 from fedsrc.scores.models.model import TokenScores

@@ -22,7 +22,7 @@ from fedsrc.maths.arrays import Ints
 from fedsrc.scores.fitted import combine, franq, mechanistic, probe
 from fedsrc.scores.fitted.development import cross_validated, fit_ranked, labels_of, marked_places
 from fedsrc.scores.fitted.finetune import Detector, Labelled, Training, fine_tune
-from fedsrc.scores.fitted.frozen import Frozen, load, refuse_existing
+from fedsrc.scores.fitted.frozen import FrozenScore, load, refuse_existing
 from fedsrc.scores.fitted.score_file import ADAPTER, SCORE, evidence_print, parse, plain, prompts_digest, source_print
 from fedsrc.scores.fitted.supervised import Parameters, both_sides, hidden_states, pairs_of, score_with, signals_of
 from fedsrc.scores.models.model import LanguageModel
@@ -39,7 +39,7 @@ class Fitted:
     model: Mapping[str, str]
     settings: Mapping[str, float]
 
-    def freeze(self, folder: Path, answers: Sequence[Answer], answers_sha256: str) -> Frozen:
+    def freeze(self, folder: Path, answers: Sequence[Answer], answers_sha256: str) -> FrozenScore:
         """Write the score, whole, into a folder that holds none, with fingerprints of the answers of its training."""
         refuse_existing(folder)
         adapter = self.parameters.adapter if isinstance(self.parameters, Detector) else None

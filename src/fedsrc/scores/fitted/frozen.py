@@ -26,7 +26,7 @@ Kind = Literal["combination", "probe", "detector", "mechanistic", "franq"]
 
 
 @dataclass(frozen=True)
-class Frozen:
+class FrozenScore:
     """A fitted score. Build one with `load`."""
 
     folder: Path
@@ -95,7 +95,7 @@ class Frozen:
         return model
 
 
-def load(folder: Path) -> Frozen:
+def load(folder: Path) -> FrozenScore:
     """Load a fitted score from its folder, checked: format, shapes, prompts, and the digest of every file."""
     path = folder / SCORE
     if not path.is_file():
@@ -110,7 +110,7 @@ def load(folder: Path) -> Frozen:
             raise FedsrcError("is missing", where=str(adapter), hint="copy the whole folder")
         if file_digest(adapter) != document.files[ADAPTER]:
             raise FedsrcError("was changed: its digest is not the one in score.json", where=str(adapter))
-    return Frozen(folder, digest_bytes(data), document)
+    return FrozenScore(folder, digest_bytes(data), document)
 
 
 def refuse_existing(folder: Path) -> None:

@@ -45,7 +45,7 @@ RULES: Final = {
 }
 
 
-class Verdict(NamedTuple):
+class Judgement(NamedTuple):
     """Token scores of the two answers a judge may give."""
 
     true: TokenScores
@@ -57,7 +57,7 @@ def verdict_pairs(answer: Answer) -> list[Prompted]:
     return [Prompted(_read(answer) + ASKED, choice) for choice in CHOICES]
 
 
-def confidence(verdict: Verdict) -> float:
+def confidence(verdict: Judgement) -> float:
     """Return P(True) / (P(True) + P(False)), each the product over the answer's tokens."""
     true, false = (float(np.sum(each.logprobs)) for each in verdict)
     return float(expit(true - false))

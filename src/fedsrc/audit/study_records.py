@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from scipy.special import ndtr, ndtri
 
-from fedsrc.audit.study import Binormal, Demo, Table
+from fedsrc.audit.study import Binormal, Demo, StudyTable
 from fedsrc.data.embedded import SCORED, TASKS, score_table
 from fedsrc.errors import FedsrcError
 from fedsrc.records.scan import scan
@@ -17,9 +17,9 @@ from fedsrc.records.table import Columns, read_records
 from fedsrc.records.units import Records
 
 
-def records_of(population: Table | Demo | Binormal, folder: Path) -> Records:
+def records_of(population: StudyTable | Demo | Binormal, folder: Path) -> Records:
     """Return all records of a population, before any split."""
-    if isinstance(population, Table):
+    if isinstance(population, StudyTable):
         return _table(population, folder / population.table)
     if isinstance(population, Binormal):
         return binormal(population)
@@ -42,7 +42,7 @@ def _embedded(population: Demo) -> Records:
     return Records("", score, loss, site, tuple(tasks), source.astype(np.int64), tuple(names.tolist()), None)
 
 
-def _table(population: Table, path: Path) -> Records:
+def _table(population: StudyTable, path: Path) -> Records:
     records = read_records(path, columns=Columns(score=population.score))
     if not population.where:
         return records

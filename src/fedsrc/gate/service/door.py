@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from fedsrc.gate.gate import Gate, Reason, Status
-from fedsrc.gate.service.limits import Guard, Limits
 from fedsrc.gate.service.metrics import CONTENT_TYPE, Metrics
 from fedsrc.gate.service.once import OnceRoute
+from fedsrc.gate.service.throttle import Limits, Throttle
 
 MOST_SCORES = 1_000
 OUR_NAMES = ("body", "score", "scores")
@@ -32,7 +32,7 @@ class Sent(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
-class Asked(Sent):
+class Question(Sent):
     """One score."""
 
     score: Score
@@ -80,10 +80,10 @@ READS: Responses = {**LIMITED, 422: {"model": Problem, "description": "The body 
 SICK = {"model": Status, "description": "Nothing is accepted, or there are too many connections.", "content": PLAIN}
 
 
-def service(gate: Gate, limits: Limits | None = None) -> Guard:
+def service(gate: Gate, limits: Limits | None = None) -> Throttle:
     """Return the service of a gate, as an ASGI app."""
     bounds, metrics = limits or Limits(), Metrics()
-    return Guard(application(gate, metrics), bounds, metrics.refuse)
+    return Throttle(application(gate, metrics), bounds, metrics.refuse)
 
 
 def application(gate: Gate, metrics: Metrics) -> FastAPI:
@@ -95,7 +95,7 @@ def application(gate: Gate, metrics: Metrics) -> FastAPI:
     app.add_exception_handler(Exception, _fault)
 
     @app.post("/v1/decide", responses=READS, response_model=Decided)
-    async def decide(asked: Asked) -> JSONResponse:
+    async def decide(asked: Question) -> JSONResponse:
         """Decide on one score."""
         decision = gate.decide(asked.score)
         metrics.decisions[decision.reason] += 1

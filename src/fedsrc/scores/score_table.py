@@ -14,7 +14,7 @@ from fedsrc.common.durable import write_whole
 from fedsrc.data.answers import Answer
 from fedsrc.data.provenance import provenance
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.methods.controls import is_refusal
+from fedsrc.scores.methods.control_scores import is_refusal
 
 RESERVED = frozenset({"id", "source", "site", "group", "loss", "score", "generator", "split", "refusal", "provenance"})
 

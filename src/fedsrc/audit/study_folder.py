@@ -23,7 +23,7 @@ from typing import Any
 import polars as pl
 
 from fedsrc.audit.methods import METHODS
-from fedsrc.audit.study import Boundary, Setting, Study, Table
+from fedsrc.audit.study import Boundary, Setting, Study, StudyTable
 from fedsrc.common.canonical import digest, file_digest
 from fedsrc.common.durable import unwritable, write_whole
 from fedsrc.errors import FedsrcError
@@ -125,7 +125,7 @@ def source_digest(package: Path = PACKAGE) -> str:
 def _tables(study: Study, folder: Path) -> dict[str, str]:
     found = {}
     for each in study.populations:
-        if isinstance(each, Table):
+        if isinstance(each, StudyTable):
             path = folder / each.table
             if not path.is_file():
                 raise FedsrcError(f"there is no table {path}", where=f"population {each.name}")

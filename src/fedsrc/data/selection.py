@@ -13,7 +13,7 @@ from fedsrc.errors import FedsrcError
 
 
 @dataclass(frozen=True)
-class Choice:
+class Selection:
     """What was chosen; the manifest holds it. `seed` and `shares` are public."""
 
     task: str | None = None
@@ -35,7 +35,7 @@ class Chosen(NamedTuple):
     findings: list[Finding]
 
 
-def choose(answers: Iterable[Answer], choice: Choice) -> Chosen:
+def select_answers(answers: Iterable[Answer], choice: Selection) -> Chosen:
     """Apply a choice, in the order of its fields; `pairs` was applied when the collection was read."""
     kept = keep(answers, task=choice.task, generators=choice.generators, split=choice.split)
     kept = join_sources(kept) if choice.join_sources else kept

@@ -15,10 +15,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedsrc.errors import FedsrcError
 from fedsrc.gate.gate import Gate
-from fedsrc.gate.service.app import service
+from fedsrc.gate.service.door import service
 from fedsrc.gate.service.headers import BoundedHeaders
-from fedsrc.gate.service.limits import SAFE_HEADERS, Limits
 from fedsrc.gate.service.signals import halted_by_signal
+from fedsrc.gate.service.throttle import SAFE_HEADERS, Limits
 
 CONNECTIONS = 512
 IDLE_SECONDS = 30  # a connection may rest between requests

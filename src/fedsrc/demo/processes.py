@@ -15,7 +15,7 @@ import polars as pl
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import load, public_hex
 from fedsrc.data.embedded import score_table
-from fedsrc.demo.table import SITES, one_of_each_pair
+from fedsrc.demo.answers_table import SITES, one_of_each_pair
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.airgap import answer_file, collect, start
 from fedsrc.federation.flower.plans import server_plan

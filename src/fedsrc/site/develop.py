@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Ints
 from fedsrc.maths.quantiles import score_grid
-from fedsrc.protocol.privacy import IN_SUFFIXES, Development, Noised
+from fedsrc.protocol.protection import IN_SUFFIXES, Development, Noised
 from fedsrc.protocol.registration import Registration, Thresholds
 from fedsrc.records.development import development_count, development_rows, names_of
 from fedsrc.records.masses import histogram

@@ -63,7 +63,7 @@ class Bucket:
         return (1.0 - self._left) / self._rate
 
 
-class Guard:
+class Throttle:
     """An ASGI app within limits. `count` is told the status of every response that is an error."""
 
     def __init__(self, app: App, limits: Limits, count: Callable[[int], None]) -> None:
