@@ -20,7 +20,7 @@ from contextlib import closing
 from pathlib import Path
 
 from fedsrc.common.durable import write_whole
-from fedsrc.demo.processes import Parties, sites_running
+from fedsrc.demo.parties import Parties, sites_running
 from fedsrc.federation.flower import app as flower_app
 from fedsrc.federation.flower.grid import Settings
 from fedsrc.federation.flower.node_keys import name_of_public

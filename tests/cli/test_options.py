@@ -6,6 +6,7 @@ choice that the protocol does not have, a value by site that is split in the wro
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -21,6 +22,7 @@ from fedsrc.cli.types import COUNTS, NAMES, NUMBERS, SHARE, TEXTS, Parsed, many
 from fedsrc.monitor.monitor import MonitorChoices
 from fedsrc.planning.register import Choices
 from fedsrc.protocol.registration import Schedule
+from tests.support import ROOT
 
 ROOM = Path(fedsrc.cli.options.__file__).parent
 FLAG = re.compile(r'click\.option\(\s*(?:"-\w", )?"(--[a-z-]+)"')
@@ -82,3 +84,22 @@ def test_values_are_split(kind: Parsed, text: str, value: object) -> None:
 def test_other_values_are_refused(kind: Parsed, text: str) -> None:
     with pytest.raises(click.BadParameter):
         kind.convert(text, None, None)
+
+
+def test_library_errors_name_arguments_and_no_flags() -> None:
+    """An error outside the command line says `epsilon=`; the command line says --epsilon (`streams.in_flags`).
+
+    A command that is quoted whole, and flags of other programs, stay. Mutants killed: a hint that says --key.
+    """
+    flags = re.compile(r"(?<![\w`-])--[a-z]")
+    others = re.compile(r"`fedsrc [^`]*`|vLLM[^)]*\)?|--no-enable-prefix-caching")
+    wrong = [
+        f"{path.relative_to(ROOT)}:{text.lineno}: {text.value}"
+        for path in sorted((ROOT / "src" / "fedsrc").rglob("*.py"))
+        if "cli" not in path.relative_to(ROOT).parts
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id.endswith("Error")
+        for text in ast.walk(call)
+        if isinstance(text, ast.Constant) and isinstance(text.value, str) and flags.search(others.sub("", text.value))
+    ]
+    assert wrong == []

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsrc.demo.processes import Parties
+from fedsrc.demo.parties import Parties
 from fedsrc.federation.flower.processes import Child, environment, program
 from fedsrc.federation.flower.trial_keys import make_trial
 from fedsrc.planning.register import Choices, register_grid

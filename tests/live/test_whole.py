@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsrc.demo.processes import Parties, by_files, set_up
+from fedsrc.demo.parties import Parties, by_files, set_up
 from fedsrc.federation.flower.grid import SETTINGS, VARIABLE
 from fedsrc.federation.flower.processes import Child, environment, free_port, program
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT

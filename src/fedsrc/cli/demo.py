@@ -13,7 +13,7 @@ from fedsrc.cli.registering import new_registration
 from fedsrc.cli.streams import say, stop_on_terminate
 from fedsrc.cli.table import ledger_of
 from fedsrc.demo import answers_table as demo_data
-from fedsrc.demo.processes import demo_live
+from fedsrc.demo.parties import demo_live
 from fedsrc.planning.register import Choices
 from fedsrc.records.table import read_records
 from fedsrc.server.verify import verify

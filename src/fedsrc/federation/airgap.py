@@ -61,10 +61,10 @@ def start(registration: Registration, folder: Path, key: Key) -> Collected:
         if site.key is None or site.capacity is None:
             raise FedsrcError(
                 f"site {site.name!r} has no registered key or capacity",
-                hint="each site runs `fedsrc keys` and counts its units; register with --site-keys and --capacities",
+                hint="each site runs `fedsrc keys` and counts its units; register with `site_keys=` and `capacities=`",
             )
     if registration.server_key is None:
-        raise FedsrcError("the registration names no server key", hint="register with --server-key")
+        raise FedsrcError("the registration names no server key", hint="register with `server_key=`")
     return _step(Session(folder, registration, key), [])
 
 

@@ -79,7 +79,7 @@ def certify_table(
     """Run to a certificate or an abstention. On the folder of an interrupted run it resumes; on that of an ended one,
     it writes the same certificate. `watch` gets the state after every round, and at the end."""
     if registration.monitor is not None:
-        raise FedsrcError("this is the registration of a monitor", hint="fedsrc monitor, with --registration")
+        raise FedsrcError("this is the registration of a monitor", hint="`fedsrc monitor` takes it")
     session = Session(folder, registration, key)
     released_development(registration)
     with closing(Ledger(ledger_path)) as ledger:

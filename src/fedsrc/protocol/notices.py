@@ -118,7 +118,7 @@ def check_signer(notice: Revocation, key: str, keys: Keys, where: str) -> None:
     """Refuse a notice by another key than the certificate's, unless that one leads to it."""
     if notice.key not in keys.line(key):
         what = f"the notice of revocation is signed by {notice.key}, not by the certificate's key {key}"
-        raise FedsrcError(what, where=where, hint="if that key succeeds it, pass the statement with --succession")
+        raise FedsrcError(what, where=where, hint="if that key succeeds it, pass the statement with `succession=`")
 
 
 def _notices_in(folder: Path) -> list[Path]:

@@ -199,7 +199,7 @@ class Server(ThreadingHTTPServer):
             super().__init__((host, port), Handler)
         except OSError as error:
             what = f"cannot listen on {host} port {port}: {error.strerror or error}"
-            raise FedsrcError(what, hint="--port 0 picks a free one") from error
+            raise FedsrcError(what, hint="`port=0` picks a free one") from error
 
     @property
     def url(self) -> str:

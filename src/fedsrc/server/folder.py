@@ -117,7 +117,7 @@ def check_server_key(registration: Registration, key: Key) -> None:
     if registration.server_key is not None and registration.server_key != public_hex(key):
         raise FedsrcError(
             f"this registration is run by the server with key {registration.server_key}",
-            hint="pass that key's file with --key",
+            hint="pass that key's file with `key=`",
         )
 
 

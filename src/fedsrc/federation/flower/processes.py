@@ -70,7 +70,7 @@ def check_encrypted(host: str, tls: Tls, insecure: bool) -> None:
     if tls.ca is None and host not in LOOPBACK and not insecure:
         raise FedsrcError(
             f"{host} is another machine, and the connection would not be encrypted",
-            hint="give certificates with --ca, or insist with --insecure",
+            hint="give certificates with `ca=`, or insist with `insecure=`",
         )
 
 
@@ -178,7 +178,7 @@ def check_free(host: str, port: int, seconds: float = 20.0) -> None:
             except OSError as error:
                 if time.monotonic() >= end or error.errno != errno.EADDRINUSE:
                     what = f"cannot listen at {host}:{port}: {error.strerror or error}"
-                    raise FedsrcError(what, hint="is another `fedsrc server` running? choose another --port") from error
+                    raise FedsrcError(what, hint="is another `fedsrc server` running? choose another `port=`") from error
         time.sleep(0.5)
 
 

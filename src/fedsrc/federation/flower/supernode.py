@@ -34,7 +34,7 @@ def supernode_command(plan: NodePlan) -> list[str]:
     """Return the command that starts the SuperNode. Its configuration names the site and the socket only."""
     place = str(plan.socket.resolve())
     if "'" in place or "'" in plan.site:
-        raise FedsrcError("a quote in the site's name or the socket's path", hint="choose another --socket")
+        raise FedsrcError("a quote in the site's name or the socket's path", hint="choose another `socket=`")
     command = [program("flower-supernode"), "--superlink", plan.superlink, "--host", "127.0.0.1"]
     command += ["--port", str(free_port()), "--node-config", f"site='{plan.site}' socket='{place}'"]
     if plan.tls.ca is None:

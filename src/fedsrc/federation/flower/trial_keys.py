@@ -32,7 +32,7 @@ def make_trial(folder: Path, sites: tuple[str, ...], hosts: tuple[str, ...] = ()
         if name in (SERVER, ".", "..") or "/" in name or not name.isprintable() or not name.strip():
             raise FedsrcError(f"a site cannot be called {name!r} here", hint="use plain words for trial sites")
     if len(set(sites)) < len(sites) or not sites:
-        raise FedsrcError("every site needs a name of its own", hint="--sites north,south")
+        raise FedsrcError("every site needs a name of its own", hint="`sites='north,south'`, for example")
     if folder.exists() and any(folder.iterdir()):
         raise FedsrcError("exists already", where=str(folder), hint="keys are never replaced; choose another folder")
     _certificates(folder, hosts)

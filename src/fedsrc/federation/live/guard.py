@@ -56,9 +56,9 @@ class Guard:
     def open(self) -> int:
         """Check everything that can be checked before anybody asks; return how many units the site can release."""
         if self.registration.server_key is None:
-            raise FedsrcError("the registration names no server key", hint="register with --server-key")
+            raise FedsrcError("the registration names no server key", hint="register with `server_key=`")
         if self.registration.site(self.name).key is None:
-            raise FedsrcError(f"site {self.name!r} has no registered key", hint="register with --site-keys")
+            raise FedsrcError(f"site {self.name!r} has no registered key", hint="register with `site_keys=`")
         check_ready(self.registration, self.name, self._ledger, self._key)
         return self._records().room()
 

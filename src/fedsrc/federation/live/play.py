@@ -67,10 +67,10 @@ def live_session(registration: Registration, folder: Path, key: Key, clock: Cloc
     if registration.monitor is not None:
         raise FedsrcError("a monitor does not run live", hint="use tables (fedsrc monitor) or files (fedsrc request)")
     if registration.server_key is None:
-        raise FedsrcError("the registration names no server key", hint="register with --server-key")
+        raise FedsrcError("the registration names no server key", hint="register with `server_key=`")
     for site in registration.sites:
         if site.key is None:
-            raise FedsrcError(f"site {site.name!r} has no registered key", hint="register with --site-keys")
+            raise FedsrcError(f"site {site.name!r} has no registered key", hint="register with `site_keys=`")
     return Session(folder, registration, key, hold=partial(hold_transcript, clock=clock or RealClock()))
 
 

@@ -106,7 +106,7 @@ def too_long(path: Path) -> bool:
 
 def _listen(path: Path) -> socket.socket:
     if too_long(path):
-        hint = f"a socket's path may have {LONGEST_PATH} bytes; choose a shorter one with --socket"
+        hint = f"a socket's path may have {LONGEST_PATH} bytes; choose a shorter one with `socket=`"
         raise FedsrcError("the path is too long for a socket", where=str(path), hint=hint)
     _clear(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -129,7 +129,7 @@ def _clear(path: Path) -> None:
     if not path.exists():
         return
     if not stat.S_ISSOCK(path.stat().st_mode):
-        raise FedsrcError("is not a socket", where=str(path), hint="choose another --socket")
+        raise FedsrcError("is not a socket", where=str(path), hint="choose another `socket=`")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
