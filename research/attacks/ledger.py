@@ -29,7 +29,7 @@ from fedsrc.records.stream import Table
 from fedsrc.records.table import Columns
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
-from fedsrc.site.recognition import Intake
+from fedsrc.site.recognition import Intake, Recognition
 from fedsrc.site.site import Site, open_sites
 from fedsrc.site.streamed import open_table
 from research.attacks.old_rules import instead
@@ -339,15 +339,14 @@ def play(seed: int, folder: Path) -> tuple[Counter[str], int, int]:
 def forgetful() -> Iterator[None]:
     """A ledger that does not know columns, rows or other spellings."""
 
-    def known(_: Ledger, __: Any, intake: Intake, ___: Any, cut: str, units: int, *____: Any) -> Intake:
+    def check_again(_: Recognition, intake: Intake, __: Any, cut: str, units: int, *___: Any) -> None:
         if (intake.cut, intake.units) != (cut, units):
             raise FedsrcError("this table was taken in before, cut otherwise")
-        return intake
 
     with ExitStack() as stack:
-        stack.enter_context(instead(Ledger, "_known", known))
-        stack.enter_context(instead(Ledger, "_check_elsewhere", lambda *_: None))
-        stack.enter_context(instead(Ledger, "_doubt", lambda *_: None))
+        stack.enter_context(instead(Recognition, "check_again", check_again))
+        stack.enter_context(instead(Recognition, "check_elsewhere", lambda *_: None))
+        stack.enter_context(instead(Recognition, "_doubt", lambda *_: None))
         yield
 
 
