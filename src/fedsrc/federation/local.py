@@ -7,13 +7,15 @@ from contextlib import closing
 from pathlib import Path
 
 from fedsrc.common.signing import Key
-from fedsrc.errors import FedsrcError
+from fedsrc.errors import DamagedError, FedsrcError
 from fedsrc.planning.register import Choices, draft, origin_of, register
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.disclosure import released_development
 from fedsrc.protocol.messages import Answer, Request
+from fedsrc.protocol.names import TRANSCRIPT
 from fedsrc.protocol.protection import Development
 from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.transcript import Absent, Arrived, Asked
 from fedsrc.records.units import Records
 from fedsrc.server.session import Session
 from fedsrc.server.state import Replay
@@ -88,6 +90,7 @@ def certify_table(
             _check_alone(registration, sites)  # before the folder is opened
         with session:
             _check_same(session.replay, sites, folder)
+            _check_kept(session, sites, ledger)
             _check_alone(registration, sites)
             silent = {site.name for site in session.silent}
             session.announce(site.hello(site.room()) for site in sites if site.name in silent)
@@ -143,6 +146,25 @@ def _check_same(replay: Replay, sites: Sequence[Site], folder: Path) -> None:
             where=str(folder),
             hint="choose another folder with `output=`; if the records are the same, name their ledger with `ledger=`",
         )
+
+
+def _check_kept(session: Session, sites: Sequence[Site], ledger: Ledger) -> None:
+    """Refuse a transcript whose releases are not those that the ledger keeps: the key would sign what no site said."""
+    asked = {each.request.digest: each.request for each in session.transcript.entries if isinstance(each, Asked)}
+    here = {site.name for site in sites}
+    with ledger.at_once():
+        for entry in session.transcript.entries:
+            if not isinstance(entry, Arrived | Absent):
+                continue
+            request = asked[entry.release.request if isinstance(entry, Arrived) else entry.request]
+            kept, said = ledger.stored(request), None if entry.release is None else entry.release.to_bytes()
+            known = kept is not None or (isinstance(entry, Arrived) and request.site in here)
+            if known and kept != said:
+                raise DamagedError(
+                    f"does not hold the release that site {request.site!r} made for request {request.number}",
+                    where=str(session.folder / TRANSCRIPT),
+                    hint="it was changed since; certify into another folder, which gets the same releases again",
+                )
 
 
 def _given(registration: Registration, site: Site) -> int:
