@@ -100,6 +100,8 @@ def _cells(column: pl.Series) -> _CellKeys:
 
 def _as_text(column: pl.Series) -> pl.Series:
     """Return any column as tidy text; what has none of its own (a list, bytes) as Python writes it."""
+    if isinstance(column.dtype, pl.Datetime):
+        column = column.cast(pl.Datetime("us", column.dtype.time_zone))  # one time, whatever it is counted in
     try:
         return tidy(column).fill_null("")
     except pl.exceptions.PolarsError:
