@@ -256,9 +256,10 @@ def test_a_forged_transcript_is_not_signed() -> None:
     path = run.folder / TRANSCRIPT
     entries, _ = read_transcript(path)
     replay, chain, text, before = Replay(run.registration), Chain(), b"", START
-    for entry in entries:
-        if isinstance(entry, Arrived):
-            said = entry.release
+    for written in entries:
+        entry = written
+        if isinstance(written, Arrived):
+            said = written.release
             best = tuple(a + b for a, b in zip(said.first, said.second, strict=True))
             lie = said.model_copy(update={"first": best, "second": (0,) * len(best), "before": before})
             entry, before = Arrived(release=lie), lie.digest
@@ -274,6 +275,19 @@ def test_a_forged_transcript_is_not_signed() -> None:
     assert not (run.folder / CERTIFICATE).exists()
     again = fedsrc.certify(hopeless, target=0.2, epsilon=4, grid=True, output="elsewhere")
     assert again.certificate == run.certificate
+
+
+def test_without_the_key_of_a_site_nothing_is_begun() -> None:
+    """Its unsigned word, once it is in the transcript, would keep the run from ever being played."""
+    public = public_hex(load_or_make(Path("site.key")))
+    registered = fedsrc.register(target=0.2, epsilon=4, grid=True, sites=["local"], site_keys={"local": public})
+    load_or_make(Path("other.key"))
+    for wrong in ({}, {"local": "other.key"}):
+        with pytest.raises(fedsrc.FedsrcError, match="needs the private key of its registered public key"):
+            fedsrc.certify(frame(), registration=registered, output="run", sign_with=wrong)
+        assert not Path("run").exists()
+    run = fedsrc.certify(frame(), registration=registered, output="run", sign_with={"local": "site.key"})
+    assert run.certificate.status == "CERTIFIED"
 
 
 def test_an_interrupted_run_is_resumed(home: Path) -> None:

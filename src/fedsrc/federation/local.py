@@ -19,6 +19,7 @@ from fedsrc.protocol.transcript import Absent, Arrived, Asked
 from fedsrc.records.units import Records
 from fedsrc.server.session import Session
 from fedsrc.server.state import Replay
+from fedsrc.site.admission import check_key
 from fedsrc.site.develop import develop
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow, check_limit
@@ -114,6 +115,8 @@ def admit_table(
     """Take a table in at its sites and allow the registration there; refuse one that other registrations have spent."""
     for name in records.site_names:
         check_limit(ledger, name, registration)
+        if name in registration.by_name:
+            check_key(registration, name, (keys or {}).get(name))  # its word would be unsigned, and stay in the folder
     sites = open_sites(registration, records, ledger, in_order=in_order, fresh=fresh, keys=keys)
     if not any(site.room() for site in sites):
         raise FedsrcError(
