@@ -91,7 +91,7 @@ def certify_table(
             _check_alone(registration, sites)  # before the folder is opened
         with session:
             _check_same(session.replay, sites, folder)
-            _check_kept(session, sites, ledger)
+            check_kept(session, sites, ledger)
             _check_alone(registration, sites)
             silent = {site.name for site in session.silent}
             session.announce(site.hello(site.room()) for site in sites if site.name in silent)
@@ -151,22 +151,22 @@ def _check_same(replay: Replay, sites: Sequence[Site], folder: Path) -> None:
         )
 
 
-def _check_kept(session: Session, sites: Sequence[Site], ledger: Ledger) -> None:
+def check_kept(session: Session, sites: Sequence[Site], ledger: Ledger) -> None:
     """Refuse a transcript whose releases are not those that the ledger keeps: the key would sign what no site said."""
     asked = {each.request.digest: each.request for each in session.transcript.entries if isinstance(each, Asked)}
     here = {site.name for site in sites}
     with ledger.at_once():
         for entry in session.transcript.entries:
-            if not isinstance(entry, Arrived | Absent):
+            release = entry.release if isinstance(entry, Arrived | Absent) else None
+            if release is None:
                 continue
-            request = asked[entry.release.request if isinstance(entry, Arrived) else entry.request]
-            kept, said = ledger.stored(request), None if entry.release is None else entry.release.to_bytes()
-            known = kept is not None or (isinstance(entry, Arrived) and request.site in here)
-            if known and kept != said:
+            request = asked[release.request]
+            kept = ledger.stored(request)
+            if kept != release.to_bytes() and (kept is not None or request.site in here):
                 raise DamagedError(
                     f"does not hold the release that site {request.site!r} made for request {request.number}",
                     where=str(session.folder / TRANSCRIPT),
-                    hint="it was changed since; certify into another folder, which gets the same releases again",
+                    hint="it was changed since; take another folder, which gets the same releases again",
                 )
 
 
