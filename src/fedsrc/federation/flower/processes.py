@@ -178,7 +178,9 @@ def check_free(host: str, port: int, seconds: float = 20.0) -> None:
             except OSError as error:
                 if time.monotonic() >= end or error.errno != errno.EADDRINUSE:
                     what = f"cannot listen at {host}:{port}: {error.strerror or error}"
-                    raise FedsrcError(what, hint="is another `fedsrc server` running? choose another `port=`") from error
+                    raise FedsrcError(
+                        what, hint="is another `fedsrc server` running? choose another `port=`"
+                    ) from error
         time.sleep(0.5)
 
 
