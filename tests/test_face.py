@@ -35,9 +35,12 @@ from fedsrc.cli.certify import certify_command
 from fedsrc.cli.main import cli
 from fedsrc.cli.register import register_command
 from fedsrc.common.signing import load_or_make, public_hex
-from fedsrc.protocol.names import TRANSCRIPT
+from fedsrc.protocol.messages import START
+from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
+from fedsrc.protocol.transcript import Arrived, Chain, Ended, read_transcript
 from fedsrc.records.memory import as_frame
 from fedsrc.report import charts
+from fedsrc.server.state import Replay
 from fedsrc.site.ledger import Ledger
 from tests.support import ROOT, palette
 
@@ -158,6 +161,31 @@ def test_rows_that_were_released_are_known_in_another_table(other: Callable[[pl.
         fedsrc.certify(other(table), target=0.2, epsilon=4)
 
 
+@pytest.mark.parametrize(
+    ("column", "first", "second", "unit"),
+    [
+        ("site", "{:d}", "{:d} ", None),
+        ("site", "{:d}", "0{:d}", None),
+        ("site", "é{:d}", "e\u0301{:d}", None),
+        ("source", "{:d}", "{:05d}", "source"),
+        ("id", "{:d}", "{:d}.0", None),
+    ],
+)
+def test_a_table_whose_names_are_spelled_otherwise_is_not_the_same_table(
+    column: str, first: str, second: str, unit: Any
+) -> None:
+    """Cells count by value, but units and sites are told apart by their names: the same cells, other units."""
+    table, many = frame(), 2 if column == "site" else 2_000
+    one, two = (
+        table.with_columns(pl.Series(column, [words.format(i % many) for i in range(table.height)]))
+        for words in (first, second)
+    )
+    options: dict[str, Any] = {} if unit is None else {"unit": unit}
+    fedsrc.certify(one, target=0.2, epsilon=4, **options)
+    with pytest.raises(fedsrc.FedsrcError, match=r"rows are also in an earlier table|is in another table too"):
+        fedsrc.certify(two, target=0.2, epsilon=4, **options)
+
+
 def test_without_privacy_a_table_has_a_ledger_of_its_own(home: Path) -> None:
     table = frame()
     run = fedsrc.certify(table, target=0.2, epsilon=NO_PRIVACY)
@@ -218,6 +246,48 @@ def test_the_run_of_one_table_is_not_given_out_for_another() -> None:
     other = fedsrc.certify(frame(2), target=0.2, epsilon=4, grid=True, claim={"population": "the second table"})
     assert other.certificate.transcript != first.certificate.transcript
     assert fedsrc.certify(frame(1), target=0.2, epsilon=4, grid=True).certificate == first.certificate
+
+
+def test_a_forged_transcript_is_not_signed() -> None:
+    """Whoever can write to the folder, but has no key: the ledger knows what was released."""
+    hopeless = frame().with_columns(loss=pl.lit(1).cast(pl.Int64))
+    run = fedsrc.certify(hopeless, target=0.2, epsilon=4, grid=True)
+    assert run.certificate.status == "ABSTAIN"
+    path = run.folder / TRANSCRIPT
+    entries, _ = read_transcript(path)
+    replay, chain, text, before = Replay(run.registration), Chain(), b"", START
+    for written in entries:
+        entry = written
+        if isinstance(written, Arrived):
+            said = written.release
+            best = tuple(a + b for a, b in zip(said.first, said.second, strict=True))
+            lie = said.model_copy(update={"first": best, "second": (0,) * len(best), "before": before})
+            entry, before = Arrived(release=lie), lie.digest
+        replay.step(entry)
+        line, chain = chain.line(entry)
+        text += line
+        if replay.why_over() == "certified":
+            break
+    path.write_bytes(text + chain.line(Ended(reason="certified"))[0])
+    (run.folder / CERTIFICATE).unlink()
+    with pytest.raises(fedsrc.FedsrcError, match="does not hold the release that site 'local' made for request 1"):
+        fedsrc.certify(hopeless, target=0.2, epsilon=4, grid=True)
+    assert not (run.folder / CERTIFICATE).exists()
+    again = fedsrc.certify(hopeless, target=0.2, epsilon=4, grid=True, output="elsewhere")
+    assert again.certificate == run.certificate
+
+
+def test_without_the_key_of_a_site_nothing_is_begun() -> None:
+    """Its unsigned word, once it is in the transcript, would keep the run from ever being played."""
+    public = public_hex(load_or_make(Path("site.key")))
+    registered = fedsrc.register(target=0.2, epsilon=4, grid=True, sites=["local"], site_keys={"local": public})
+    load_or_make(Path("other.key"))
+    for wrong in ({}, {"local": "other.key"}):
+        with pytest.raises(fedsrc.FedsrcError, match="needs the private key of its registered public key"):
+            fedsrc.certify(frame(), registration=registered, output="run", sign_with=wrong)
+        assert not Path("run").exists()
+    run = fedsrc.certify(frame(), registration=registered, output="run", sign_with={"local": "site.key"})
+    assert run.certificate.status == "CERTIFIED"
 
 
 def test_an_interrupted_run_is_resumed(home: Path) -> None:

@@ -98,6 +98,28 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
+def test_a_forged_transcript_is_not_signed(world: World) -> None:
+    """Whoever can write to the folder cannot make good news of bad: the ledger knows what was released."""
+    world.watch(fresh(100, seed=4, bad=0.5))
+    path = world.place / TRANSCRIPT
+    entries, _ = read_transcript(path)
+    path.unlink()
+    with closing(Transcript(path)) as transcript:
+        for entry in entries:
+            if isinstance(entry, Arrived):
+                said = entry.release
+                best = tuple(a + b for a, b in zip(said.first, said.second, strict=True))
+                lie = said.model_copy(update={"first": best, "second": (0,) * len(best)})
+                transcript.append(Arrived(release=lie))
+            elif not isinstance(entry, Ended):
+                transcript.append(entry)
+    signed = (world.place / CERTIFICATE).read_bytes()
+    with pytest.raises(FedsrcError, match="does not hold the release that site 'a' made for request 1"):
+        world.watch(GOOD)
+    assert (world.place / CERTIFICATE).read_bytes() == signed
+    assert world.spent(GOOD) == 0
+
+
 # --- registration -----------------------------------------------------------------------------------------------
 
 

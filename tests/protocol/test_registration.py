@@ -6,6 +6,7 @@ Mutants killed: a field left out of the digest, a field that is not checked, a c
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -115,3 +116,15 @@ def test_a_copy_keeps_nothing_that_was_cached() -> None:
     assert again.digest == dear.digest != before[0]
     assert again.mechanism == dear.mechanism != before[1]
     assert REG.mechanism is before[1]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_no_way_of_copying_keeps_what_was_cached() -> None:
+    """Nor one that pydantic keeps from its first version, nor a deep one, as its older versions make it."""
+    dear = REG.privacy.model_copy(update={"epsilon": 1.0})
+    assert REG.digest
+    assert REG.mechanism
+    for copied in (REG.copy(update={"privacy": dear}), REG.model_copy(update={"privacy": dear}, deep=True)):
+        assert copied.digest == REG.model_copy(update={"privacy": dear}).digest != REG.digest
+        assert copied.mechanism.scale > REG.mechanism.scale
+    assert not {"digest", "mechanism"} & set(vars(deepcopy(REG)))

@@ -8,10 +8,12 @@ on the batch.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 import numpy as np
 import polars as pl
 
+from fedsrc.records.memory import _series
 from fedsrc.records.rows import Rows, row_digests
 
 PINNED: dict[
@@ -39,6 +41,15 @@ def test_names_places_and_spellings_do_not_matter() -> None:
     ]
     assert hexes(ways[0]) == hexes(ways[1])
     assert hexes(ways[0])[1:] == hexes(ways[2])[1:]
+
+
+def test_a_time_is_the_same_in_any_unit() -> None:
+    """A pandas frame counts nanoseconds, polars microseconds, a Parquet file often milliseconds."""
+    times = pl.Series("when", [datetime(2026, 1, 2, 3, 4, 5), None])
+    ways = [times.cast(pl.Datetime(unit)) for unit in ("ms", "us", "ns")]
+    arrays = [way.to_numpy() for way in ways] + [times.to_numpy().astype("datetime64[s]")]
+    ways += [_series("when", array, np.isnat(array)) for array in arrays]  # as the columns of pandas frames come
+    assert len({tuple(hexes({"when": way})) for way in ways}) == 1
 
 
 def test_every_cell_counts() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -54,10 +55,19 @@ class Frozen(BaseModel):
 
     def __copy__(self) -> Self:
         """Copy the fields alone: what was cached of them may not hold for a copy that is updated."""
-        copied = super().__copy__()
-        for name in set(copied.__dict__) - set(type(self).model_fields):
-            del copied.__dict__[name]
-        return copied
+        return super().__copy__()._without_cache()
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        return super().__deepcopy__(memo)._without_cache()
+
+    def copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:  # type: ignore[override]
+        """Copy as `model_copy` does; pydantic's own, of its first version, copies what was cached too."""
+        return self.model_copy(update=update, deep=deep)
+
+    def _without_cache(self) -> Self:
+        for name in set(self.__dict__) - set(type(self).model_fields):
+            del self.__dict__[name]
+        return self
 
 
 def describe(error: ValidationError) -> str:

@@ -7,16 +7,19 @@ from contextlib import closing
 from pathlib import Path
 
 from fedsrc.common.signing import Key
-from fedsrc.errors import FedsrcError
+from fedsrc.errors import DamagedError, FedsrcError
 from fedsrc.planning.register import Choices, draft, origin_of, register
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.disclosure import released_development
 from fedsrc.protocol.messages import Answer, Request
+from fedsrc.protocol.names import TRANSCRIPT
 from fedsrc.protocol.protection import Development
 from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.transcript import Absent, Arrived, Asked
 from fedsrc.records.units import Records
 from fedsrc.server.session import Session
 from fedsrc.server.state import Replay
+from fedsrc.site.admission import check_key
 from fedsrc.site.develop import develop
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow, check_limit
@@ -88,6 +91,7 @@ def certify_table(
             _check_alone(registration, sites)  # before the folder is opened
         with session:
             _check_same(session.replay, sites, folder)
+            check_kept(session, sites, ledger)
             _check_alone(registration, sites)
             silent = {site.name for site in session.silent}
             session.announce(site.hello(site.room()) for site in sites if site.name in silent)
@@ -111,6 +115,8 @@ def admit_table(
     """Take a table in at its sites and allow the registration there; refuse one that other registrations have spent."""
     for name in records.site_names:
         check_limit(ledger, name, registration)
+        if name in registration.by_name:
+            check_key(registration, name, (keys or {}).get(name))  # its word would be unsigned, and stay in the folder
     sites = open_sites(registration, records, ledger, in_order=in_order, fresh=fresh, keys=keys)
     if not any(site.room() for site in sites):
         raise FedsrcError(
@@ -143,6 +149,25 @@ def _check_same(replay: Replay, sites: Sequence[Site], folder: Path) -> None:
             where=str(folder),
             hint="choose another folder with `output=`; if the records are the same, name their ledger with `ledger=`",
         )
+
+
+def check_kept(session: Session, sites: Sequence[Site], ledger: Ledger) -> None:
+    """Refuse a transcript whose releases are not those that the ledger keeps: the key would sign what no site said."""
+    asked = {each.request.digest: each.request for each in session.transcript.entries if isinstance(each, Asked)}
+    here = {site.name for site in sites}
+    with ledger.at_once():
+        for entry in session.transcript.entries:
+            release = entry.release if isinstance(entry, Arrived | Absent) else None
+            if release is None:
+                continue
+            request = asked[release.request]
+            kept = ledger.stored(request)
+            if kept != release.to_bytes() and (kept is not None or request.site in here):
+                raise DamagedError(
+                    f"does not hold the release that site {request.site!r} made for request {request.number}",
+                    where=str(session.folder / TRANSCRIPT),
+                    hint="it was changed since; take another folder, which gets the same releases again",
+                )
 
 
 def _given(registration: Registration, site: Site) -> int:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from fedsrc.common.signing import Key
-from fedsrc.federation.local import LocalCarrier, admit_table
+from fedsrc.federation.local import LocalCarrier, admit_table, check_kept
 from fedsrc.protocol.certificate import MonitorAccount
 from fedsrc.protocol.handshake import Hello
 from fedsrc.protocol.registration import Registration
@@ -41,6 +41,7 @@ def monitor_table(
         admit = partial(admit_table, registration, records, ledger, in_order=in_order, fresh=fresh, keys=site_keys)
         sites = [] if session.begun else admit()  # a table that is refused begins no monitor
         with session:
+            check_kept(session, (), ledger)  # tables before this one may have had another ledger
             if session.replay.ended is None:  # after an alarm no table is even taken in
                 sites = sites or admit()
                 carrier = LocalCarrier(sites, ledger)

@@ -77,9 +77,11 @@ def _from_pandas(frame: Any) -> pl.DataFrame:
 
 
 def _series(name: str, values: Any, absent: Any = None) -> pl.Series:
-    """An array as a column. Numbers stay numbers, and what is neither number nor text becomes text."""
+    """An array as a column. Numbers and times stay what they are; what is neither, nor text, becomes text."""
     if values.dtype.kind in "biuf":
         return pl.Series(name, np.ascontiguousarray(values))
+    if values.dtype.kind == "M":
+        return pl.Series(name, np.ascontiguousarray(values).astype("datetime64[us]"))
     empty = [value is None for value in values] if absent is None else absent
     kept = [None if gone else value for value, gone in zip(values.tolist(), empty, strict=True)]
     types = {type(value) for value in kept} - {type(None)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
@@ -49,11 +50,17 @@ def row_digests(frame: pl.DataFrame) -> Digests:
     return np.column_stack(halves).astype("<u8").view(np.uint8).reshape(frame.height, WIDTH)
 
 
-def content_digest(frame: pl.DataFrame) -> str:
-    """SHA-256 of a table in memory: its cells by value, in row order, under the names of their columns."""
+def content_digest(frame: pl.DataFrame, named: Mapping[str, pl.Series]) -> str:
+    """SHA-256 of a table in memory: its cells by value, in row order, under the names of their columns.
+
+    Sites, sources and ids count letter by letter too, as they are `named`: by them units are told apart and ordered, so
+    "7" and "007", the same number, do not make the same table.
+    """
     whole = hashlib.sha256(json.dumps([sorted(frame.columns), frame.height]).encode())
     for name in sorted(frame.columns):
         whole.update(_cells(frame[name]).astype("<u8").tobytes())
+    for what in sorted(named):
+        whole.update(what.encode() + _text_keys(named[what]).astype("<u8").tobytes())
     return whole.hexdigest()
 
 
@@ -93,6 +100,8 @@ def _cells(column: pl.Series) -> _CellKeys:
 
 def _as_text(column: pl.Series) -> pl.Series:
     """Return any column as tidy text; what has none of its own (a list, bytes) as Python writes it."""
+    if isinstance(column.dtype, pl.Datetime):
+        column = column.cast(pl.Datetime("us", column.dtype.time_zone))  # one time, whatever it is counted in
     try:
         return tidy(column).fill_null("")
     except pl.exceptions.PolarsError:

@@ -99,7 +99,7 @@ def collect_records(table: pl.LazyFrame, place: Place, names: Columns, missing: 
     with readable(path):
         version = file_version(path)
         frame = table.collect()
-    found = _checked(frame, place, names, missing, lambda: file_digest(path))
+    found = _checked(frame, place, names, missing, lambda _: file_digest(path))
     check_version(path, version)
     return found
 
@@ -108,10 +108,13 @@ def frame_records(
     frame: pl.DataFrame, *, columns: Columns | None = None, missing: Missing = "refuse", name: str = "the table"
 ) -> Records:
     """Check a table in memory, which is known by its content; the first bad value is named with its row."""
-    return _checked(frame, Place(name, "row", 1), columns or Columns(), missing, lambda: content_digest(frame))
+    place, names = Place(name, "row", 1), columns or Columns()
+    return _checked(frame, place, names, missing, lambda part: content_digest(frame, part.named))
 
 
-def _checked(frame: pl.DataFrame, place: Place, names: Columns, missing: Missing, digest: Callable[[], str]) -> Records:
+def _checked(
+    frame: pl.DataFrame, place: Place, names: Columns, missing: Missing, digest: Callable[[Part], str]
+) -> Records:
     check = Check(place, names, missing, frame.columns)
     part = check.part(frame)
     ids = part.text.get("id")
@@ -121,7 +124,7 @@ def _checked(frame: pl.DataFrame, place: Place, names: Columns, missing: Missing
     site, site_names = found.get("site", (np.zeros(frame.height, np.int64), (LOCAL_SITE,)))
     source, source_names = found.get("source", (None, ()))
     return Records(
-        digest=digest(),
+        digest=digest(part),
         score=part.score,
         loss=part.loss,
         site=site,
@@ -159,6 +162,11 @@ class Part(NamedTuple):
     score: Floats
     loss: Floats
     text: dict[str, pl.Series]
+
+    @property
+    def named(self) -> dict[str, pl.Series]:
+        """What makes units and sites."""
+        return {what: column for what, column in self.text.items() if what != "group"}
 
 
 class Check:

@@ -72,6 +72,17 @@ def check_ready(registration: Registration, site: str, ledger: Ledger, key: Key 
     _able(ledger.permitted(site, registration.digest), registration.digest, site, ledger, key)
 
 
+def check_key(registration: Registration, site: str, key: Key | None) -> None:
+    """Refuse any key but the one that is registered for the site, if one is."""
+    registered = registration.site(site).key
+    if registered is not None and (key is None or public_hex(key) != registered):
+        raise RefusedError(
+            Refusal.CANNOT,
+            f"site {site!r} needs the private key of its registered public key {registered}",
+            hint="pass the site's key file; nothing was released",
+        )
+
+
 def _check_signature(question: Challenge | SignedRequest, registration: Registration, where: str | None) -> None:
     if registration.server_key is None or not question.signed_by(registration.server_key):
         kind = "challenge" if isinstance(question, Challenge) else "request"
@@ -89,11 +100,5 @@ def _able(allowed: Registration | None, digest: str, site: str, ledger: Ledger, 
         )
     with refusing(Refusal.NOT_ALLOWED):
         check_limit(ledger, site, allowed)
-    registered = allowed.site(site).key
-    if registered is not None and (key is None or public_hex(key) != registered):
-        raise RefusedError(
-            Refusal.CANNOT,
-            f"site {site!r} needs the private key of its registered public key {registered}",
-            hint="pass the site's key file; nothing was released",
-        )
+    check_key(allowed, site, key)
     return allowed
