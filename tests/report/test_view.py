@@ -880,7 +880,7 @@ def test_nothing_in_the_folder_is_touched(certified: Path, tmp_path: Path) -> No
 
 
 def test_a_taken_port_is_an_error_with_a_hint(served: Server) -> None:
-    with pytest.raises(FedsrcError, match="--port 0"):
+    with pytest.raises(FedsrcError, match="`port=0`"):
         Server(served.watch, "127.0.0.1", int(served.server_address[1]))
 
 
