@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -125,6 +127,7 @@ def reply_of(number: str, message: Any) -> Reply:
 
 def serve(grid: Any) -> None:
     """Run the main loop of a Flower run: continue the transcript of the folder that the settings name."""
+    _end_with_parent()
     place = os.environ.get(VARIABLE)
     if place is None:
         raise FedsrcError(
@@ -143,3 +146,19 @@ def serve(grid: Any) -> None:
             tell(str(error) if isinstance(error, FedsrcError) else f"a fault in fedsrc: {error!r}")
             raise
         tell(f"the run has ended: {certificate.status}")
+
+
+def _end_with_parent() -> None:
+    """Kill this process a while after its parent has died, for it holds the transcript.
+
+    Flower asks it to stop, but waits for connections that are gone. A transcript survives a kill at any instant.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        time.sleep(SECONDS)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
