@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fedsrc.cli.table import ledger_of
+from fedsrc.common.places import ledger_beside
 from fedsrc.errors import FedsrcError
 from fedsrc.planning.register import Choices, register_grid
 from fedsrc.protocol.messages import Request
@@ -278,7 +278,7 @@ def hard_linked(world: World) -> str:
 
 def _by_its_ledger(world: World, file: File, cut: Cut) -> str:
     try:
-        path = ledger_of(file.path)
+        path = ledger_beside(file.path)
     except FedsrcError:
         return "refused"
     if path.name != f"{file.path.resolve().name}.ledger":  # beside the link: a ledger that knows nothing

@@ -23,8 +23,8 @@ from click.testing import CliRunner
 from scipy.stats import binom
 
 from fedsrc.cli.main import cli
-from fedsrc.cli.table import ledger_of
 from fedsrc.common.canonical import file_digest
+from fedsrc.common.places import ledger_beside
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.planning.register import Choices, register_grid
@@ -283,17 +283,17 @@ def test_links_lead_to_one_ledger(tmp_path: Path) -> None:
     elsewhere.mkdir()
     (elsewhere / "latest.csv").symlink_to(path)
     (tmp_path / "folder").symlink_to(elsewhere)
-    assert ledger_of(path) == tmp_path / "records.csv.ledger"
-    assert ledger_of(elsewhere / "latest.csv") == tmp_path.resolve() / "records.csv.ledger"
-    assert ledger_of(tmp_path / "folder" / "latest.csv") == tmp_path.resolve() / "records.csv.ledger"
-    assert ledger_of(tmp_path / "none.csv") == tmp_path / "none.csv.ledger"
+    assert ledger_beside(path) == tmp_path / "records.csv.ledger"
+    assert ledger_beside(elsewhere / "latest.csv") == tmp_path.resolve() / "records.csv.ledger"
+    assert ledger_beside(tmp_path / "folder" / "latest.csv") == tmp_path.resolve() / "records.csv.ledger"
+    assert ledger_beside(tmp_path / "none.csv") == tmp_path / "none.csv.ledger"
     (elsewhere / "latest.csv.ledger").touch()  # of a time when it was taken for the link's own
     with pytest.raises(FedsrcError, match="there is a ledger beside this link"):
-        ledger_of(elsewhere / "latest.csv")
+        ledger_beside(elsewhere / "latest.csv")
     os.link(path, tmp_path / "hard.csv")
     for name in ("records.csv", "hard.csv"):
         with pytest.raises(FedsrcError, match="2 names"):
-            ledger_of(tmp_path / name)
+            ledger_beside(tmp_path / name)
 
 
 # --- by the command line --------------------------------------------------------------------------------------------

@@ -25,9 +25,10 @@ from fedsrc.cli.output import finish, show
 from fedsrc.cli.progress import progress
 from fedsrc.cli.registering import choices_of, draft_registration, new_registration
 from fedsrc.cli.streams import say
-from fedsrc.cli.table import ledger_of, listed, table_at, table_options, uses
+from fedsrc.cli.table import listed, table_at, table_options, uses
 from fedsrc.cli.types import FilePath
 from fedsrc.common import signing
+from fedsrc.common.places import ledger_beside
 from fedsrc.common.words import count, risk_words
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import certify_table
@@ -86,12 +87,14 @@ def certify_command(
         if check:
             registered = draft_registration(table, picked)
         else:
-            registered = new_registration(table, picked, ledger or ledger_of(records), in_order=in_order, fresh=fresh)
+            registered = new_registration(
+                table, picked, ledger or ledger_beside(records), in_order=in_order, fresh=fresh
+            )
     if check:
         show_check(source, table, registered, output)
         return
     site_keys = {name: signing.load(Path(path)) for name, path in (sign_with or {}).items()}
-    place = ledger or ledger_of(records)
+    place = ledger or ledger_beside(records)
     found, replay = certified(
         registered, table, folder, place, key, in_order=in_order, fresh=fresh, site_keys=site_keys
     )  # fmt: skip

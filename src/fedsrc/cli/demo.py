@@ -11,7 +11,7 @@ from fedsrc.cli.options import FORMAT, KEY, run_folder
 from fedsrc.cli.output import finish
 from fedsrc.cli.registering import new_registration
 from fedsrc.cli.streams import say, stop_on_terminate
-from fedsrc.cli.table import ledger_of
+from fedsrc.common.places import ledger_beside
 from fedsrc.demo import answers_table as demo_data
 from fedsrc.demo.parties import demo_live
 from fedsrc.planning.register import Choices
@@ -35,7 +35,7 @@ def demo_command(folder: Path, live: bool, output: str, key: Path | None) -> Non
     say(demo_data.ABOUT)
     records = read_records(table)
     weights = dict.fromkeys(records.site_names, 0.2)
-    registration = new_registration(records, Choices(0.2, 4.0, batch=100, weights=weights), ledger_of(table))
-    certified(registration, records, folder / "run", ledger_of(table), key)
+    registration = new_registration(records, Choices(0.2, 4.0, batch=100, weights=weights), ledger_beside(table))
+    certified(registration, records, folder / "run", ledger_beside(table), key)
     found = verify(folder / "run")
     finish(found.signed, found.replay, folder / "run", output)

@@ -11,9 +11,10 @@ from fedsrc.cli.options import FORMAT, LEDGER_AND_TABLE, choices, given_choices,
 from fedsrc.cli.output import show
 from fedsrc.cli.registering import choices_of, say_development
 from fedsrc.cli.streams import command, say
-from fedsrc.cli.table import fallback_words, ledger_of, mixture_words, read_table, table_options
+from fedsrc.cli.table import fallback_words, mixture_words, read_table, table_options
 from fedsrc.cli.types import NAMES, FilePath, FolderPath
 from fedsrc.common.durable import write_whole
+from fedsrc.common.places import ledger_beside
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import register_table
 from fedsrc.planning.register import Choices, development_part, register_grid
@@ -61,7 +62,7 @@ def register_command(
     else:
         table = read_table(records, settings)
         picked = choices_of(settings, table, records)
-        part, place = development_part(table, picked.unit, 1.0), ledger or ledger_of(records)
+        part, place = development_part(table, picked.unit, 1.0), ledger or ledger_beside(records)
         registration = register_table(picked, table, part, place, sites=sites, fresh=fresh)
         if registration.development is not None:
             say_development(table, registration.development, picked)

@@ -9,8 +9,9 @@ import click
 
 from fedsrc.cli.options import CA, INSECURE, LEDGER_AND_TABLE, SITE_KEY, options
 from fedsrc.cli.streams import stop_on_terminate
-from fedsrc.cli.table import ledger_of, table_at
+from fedsrc.cli.table import table_at
 from fedsrc.cli.types import FilePath
+from fedsrc.common.places import ledger_beside
 from fedsrc.common.signing import load
 from fedsrc.federation.flower.plans import node_name, node_plan
 from fedsrc.federation.flower.processes import Tls
@@ -41,7 +42,7 @@ def site_command(registration: Path, records: Path, name: str, key: Path, **give
     place, link, node_key = given["socket"] or socket_of(records), given["superlink"], given["node_key"]
     node = node_plan(name, records, place, link, Tls(given["ca"]), node_key, given["insecure"]) if link else None
     plan = SitePlan(
-        Registration.read(registration), name, table_at(records, given), given["ledger"] or ledger_of(records),
+        Registration.read(registration), name, table_at(records, given), given["ledger"] or ledger_beside(records),
         load(key), place, node, node_name(node_key, private=link is not None), given["fresh"],
     )  # fmt: skip
     with open_log(given["log"], aloud=True) as tell:

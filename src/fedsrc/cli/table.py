@@ -22,7 +22,6 @@ from fedsrc.records.units import LOCAL_SITE, Names, Records, Unit
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.site import note_used
 
-ledger_of = ledger_beside
 MOST = 12  # columns or sites that one line names
 
 
@@ -87,7 +86,7 @@ def note_used_up(file: Path, ledger: Path | None, sha256: str, answers: pl.DataF
     ids = tidy(answers["id"]).to_list() if "id" in answers.columns else None
     known = ((rows.digests,), rows.width) if rows is not None else ()
     names = Names(ids, tidy(answers["source"]).unique().to_list(), *known)
-    with closing(Ledger(ledger or ledger_of(file))) as book:
+    with closing(Ledger(ledger or ledger_beside(file))) as book:
         note_used(sha256, answers.height, names, book)
 
 
