@@ -33,14 +33,19 @@ from scipy.optimize import brentq
 
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Bools, Floats, Ints
+from fedsrc.maths.basis import Basis
 from fedsrc.maths.binomial import clopper_pearson
 from fedsrc.maths.privacy import delta_gaussian
 from fedsrc.protocol.messages import Link, Request
+from fedsrc.protocol.protection import Contrasts
 from fedsrc.protocol.registration import Registration
+from fedsrc.records.masses import contrasts
 from fedsrc.simulate.population import from_cells
 from fedsrc.site.release import make_release
 
-Publish = Callable[[Ints], Ints]  # histograms (n, 2, m+1) to released integers (n, 2, p)
+Publish = Callable[
+    [Ints], Ints
+]  # histograms (n, 2, m+1), or contrasts (n, p), to released integers (n, 2, p) or (n, p)
 
 ORDERS = 1.0 + np.geomspace(1e-3, 1e3, 61)  # Renyi orders tried for rho; any order gives a valid bound
 TIME = "2026-01-01T00:00:00Z"  # the time in a release is public and tells nothing
@@ -133,38 +138,45 @@ def claim_of(registration: Registration) -> Claim:
 
 
 def worst_change(registration: Registration) -> tuple[Ints, Ints]:
-    """Return the two contributions (2, m+1) of one unit that are furthest apart: nothing and a unit, or two units.
+    """Return the two contributions of one unit that are furthest apart: nothing and a unit, or two units.
 
     A contribution is a convex combination of corners, one bin wholly supported or unsupported; the distance is convex,
     so corners suffice. Among equals the last is taken: an unsupported answer in the top bin.
     """
     bins = np.ones(len(registration.thresholds.values) + 1)
     corners = from_cells(registration, bins, bins).masses
+    if isinstance(registration.encoding, Contrasts):
+        corners = contrasts(registration.mechanism.contrasts, corners)
     nothing = np.zeros_like(corners[:1])
     starts = nothing if registration.privacy.adjacency == "zero-out" else corners
-    encode = registration.mechanism.basis.encode
-    images = [encode(each).reshape(len(each), 1, -1) for each in (starts, corners)]
+    images = [_exact(registration, each).reshape(len(each), 1, -1) for each in (starts, corners)]
     apart = ((images[1] - images[0].transpose(1, 0, 2)) ** 2).sum(axis=2)
     end, start = divmod(apart.size - 1 - int(np.argmax(apart.ravel()[::-1])), len(starts))
     return starts[start], corners[end]
 
 
+def _exact(registration: Registration, counts: Ints) -> Ints:
+    """What a release of these counts holds before noise."""
+    code = registration.mechanism.code
+    return code.encode(counts) if isinstance(code, Basis) else counts
+
+
 def worlds(registration: Registration, others: Ints, change: tuple[Ints, Ints] | None = None) -> Worlds:
-    """The two worlds of one changed unit among others, whose histogram is (2, m+1); by default the worst change."""
+    """The two worlds of one changed unit among others, whose counts these are; by default the worst change."""
     claim_of(registration)
     rule = registration.mechanism
     before, after = worst_change(registration) if change is None else change
     absent, present = others + before, others + after
-    baseline = rule.basis.encode(absent)
-    return Worlds(absent, present, baseline, rule.basis.encode(present) - baseline, rule.scale)
+    baseline = _exact(registration, absent)
+    return Worlds(absent, present, baseline, _exact(registration, present) - baseline, rule.scale)
 
 
 def evidence(pair: Worlds, released: Ints) -> Floats:
-    """Log-likelihood ratio / mu of releases (..., 2, p): under the registered noise, mean -mu/2 or mu/2, deviation 1.
+    """Log-likelihood ratio / mu of releases: under the registered noise, mean -mu/2 or mu/2, deviation 1.
 
     See the head of this file for why no other statistic attacks better.
     """
-    inner = ((released - pair.baseline) * pair.difference).sum(axis=(-2, -1))
+    inner = ((released - pair.baseline) * pair.difference).sum(axis=tuple(range(-pair.difference.ndim, 0)))
     return np.asarray(inner / (pair.distance * pair.scale) - pair.mu / 2)
 
 
@@ -175,14 +187,15 @@ def fair_coins(count: int) -> Bools:
 
 
 def real_releases(registration: Registration, request: Request, histograms: Ints) -> Ints:
-    """Make releases (n, 2, p) of n histograms, each by `make_release` with noise of its own."""
+    """Make releases of n histograms or contrasts, each by `make_release` with noise of its own."""
     made = (make_release(registration, request, each, Link(), order="shuffled", time=TIME) for each in histograms)
-    return np.array([(each.first, each.second) for each in made], dtype=np.int64)
+    found = np.array([(*each.first, *each.second) for each in made], dtype=np.int64)
+    return found if histograms.ndim == 2 else found.reshape(len(found), 2, -1)
 
 
 def play(pair: Worlds, publish: Publish, coins: Bools) -> Floats:
     """Return the evidence of one release per coin; the unit is in those whose coin is true."""
-    return evidence(pair, publish(np.where(coins[:, None, None], pair.present, pair.absent)))
+    return evidence(pair, publish(np.where(coins.reshape(-1, *[1] * pair.present.ndim), pair.present, pair.absent)))
 
 
 def guesses(attack: Attack, seen: Floats, coins: Bools) -> Guesses:

@@ -35,6 +35,7 @@ from fedsrc.cli.certify import certify_command
 from fedsrc.cli.main import cli
 from fedsrc.cli.register import register_command
 from fedsrc.common.signing import load_or_make, public_hex
+from fedsrc.planning.plan import Wish
 from fedsrc.protocol.messages import START
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.transcript import Arrived, Chain, Ended, read_transcript
@@ -188,9 +189,9 @@ def test_a_table_whose_names_are_spelled_otherwise_is_not_the_same_table(
 
 def test_without_privacy_a_table_has_a_ledger_of_its_own(home: Path) -> None:
     table = frame()
-    run = fedsrc.certify(table, target=0.2, epsilon=NO_PRIVACY)
+    run = fedsrc.certify(table, target=0.2, epsilon=NO_PRIVACY, certificate="plain", policy="first")
     assert run.certificate.status == "CERTIFIED"
-    assert fedsrc.certify(table, target=0.2, epsilon=NO_PRIVACY) == run
+    assert fedsrc.certify(table, target=0.2, epsilon=NO_PRIVACY, certificate="plain", policy="first") == run
     (ledger,) = (home / "fedsrc" / "without-privacy").iterdir()
     assert spent(ledger) == run.certificate.records
     assert not (home / "fedsrc" / "ledger.db").exists()
@@ -429,7 +430,7 @@ def test_a_chart_stands_alone() -> None:
 
 
 def test_an_abstention_is_a_run_too() -> None:
-    run = fedsrc.certify(frame(), target=0.01, epsilon=1)
+    run = fedsrc.certify(frame(rows=150), target=0.01, epsilon=1)
     assert run.certificate.status == "ABSTAIN"
     assert run.certificate.threshold is None
     assert repr(run).startswith("Run(ABSTAIN: nothing is certified for target risk 0.01; ")
@@ -464,11 +465,11 @@ def test_arguments_are_the_options_of_the_command_line() -> None:
 
 def test_options_are_the_choices() -> None:
     """Under the same names and of the same types, but for words that only some of may be said."""
-    hints, choices = get_type_hints(face.Options), get_type_hints(fedsrc.Choices)
+    hints, choices = get_type_hints(face.Options), get_type_hints(fedsrc.Choices) | get_type_hints(Wish)
     names = {name for name in hints if not name.endswith("_column")}
     assert {f"{field.name}_column" for field in fields(fedsrc.Columns)} == hints.keys() - names
     assert choices.keys() - names == {"target_risk", "epsilon", "independent", "exact_thresholds"}
-    for name in names - {"method", "policy", "dropout", "answer_weight"}:
+    for name in names - {"method", "policy", "dropout", "answer_weight", "certificate"}:
         assert choices[name] in (hints[name], hints[name] | None), name
 
 

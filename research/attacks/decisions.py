@@ -22,7 +22,10 @@ BATCH, ROUNDS, RISK = 200, 5, 0.15
 
 def plan(weights: list[float | None], *, batch: int = BATCH, rounds: int = ROUNDS) -> Registration:
     """A registration of so many sites with these weights, one threshold."""
-    reg = register_grid(Choices(0.2, 4.0, grid=True, thresholds=1, batch=batch, rounds=rounds, policy="final"), ["x"])
+    reg = register_grid(
+        Choices(0.2, 4.0, grid=True, thresholds=1, batch=batch, rounds=rounds, policy="final", adjacency="zero-out"),
+        ["x"],
+    )
     sites: list[dict[str, Any]] = [{"name": f"s{k}", "weight": weight} for k, weight in enumerate(weights)]
     return Registration.model_validate({**reg.model_dump(), "sites": sites})
 

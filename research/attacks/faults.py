@@ -132,7 +132,9 @@ def problems(mode: str, folder: Path) -> Counter[str]:
 
 
 def _spends(path: Path) -> Iterator[tuple[str, int, int, str, bytes]]:
-    query = "SELECT intake, first, slots, request, release FROM spend ORDER BY intake, first"
+    query = (
+        "SELECT intake, first, slots, request, release FROM spend JOIN release USING (request) ORDER BY intake, first"
+    )
     with closing(sqlite3.connect(path)) as sql:
         for intake, first, slots, request, release in sql.execute(query).fetchall():
             yield f"{path.name}:{intake}", first, slots, request, bytes(release)

@@ -65,7 +65,7 @@ def tables(folder: Path, change: Change, sources: int) -> tuple[Path, Path]:
 def registered(path: Path) -> Registration:
     """Sources of up to three answers at epsilon 1; a fifth of the sources is set apart."""
     records = read_records(path)
-    choices = Choices(0.2, EPSILON, delta=DELTA, grid=True, unit="source", max_answers=3)
+    choices = Choices(0.2, EPSILON, delta=DELTA, adjacency="zero-out", grid=True, unit="source", max_answers=3)
     return register(choices, records, development_part(records, "source", 0.2))
 
 

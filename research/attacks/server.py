@@ -66,7 +66,7 @@ def registered(names: str, *, batch: int, rounds: int, capacity: int, policy: st
         Choices(
             TARGET, 8.0, grid=True, thresholds=1, batch=batch, rounds=rounds, policy=policy, dropout="adversarial",
             server_key=public_hex(SERVER), site_keys={name: public_hex(site_key(name)) for name in names},
-            capacities=dict.fromkeys(names, capacity),
+            capacities=dict.fromkeys(names, capacity), adjacency="zero-out",
         ),
         list(names),
     )  # fmt: skip
@@ -308,7 +308,7 @@ class Game:
         return register_grid(
             Choices(
                 TARGET, self.epsilon, grid=True, thresholds=1, batch=self.slots, rounds=self.releases,
-                dropout="adversarial", capacities={"A": self.slots * self.releases},
+                dropout="adversarial", capacities={"A": self.slots * self.releases}, adjacency="zero-out",
             ),
             ["A"],
         )  # fmt: skip
@@ -334,7 +334,7 @@ def charges(game: Game, reg: Registration, *, margins: bool) -> Floats:
     """What each missing release is charged as, (releases, 3): unsupported, supported and accepted mass."""
     if not margins:
         return np.asarray([[game.slots, 0, 0]] * game.releases, dtype=np.float64)
-    lost = [lose(reg, empty(reg), 0, game.slots, number).charge for number in range(1, game.releases + 1)]
+    lost = [lose(reg, empty(reg), [(0, game.slots)], number).charge for number in range(1, game.releases + 1)]
     return np.asarray([[float(x[0]) for x in (each.unsupported, each.supported, each.accepted)] for each in lost])
 
 

@@ -57,7 +57,7 @@ def kind_of(number: int) -> Kind:
     made = case(number)
     reg = made.registration
     adjacency, unit = reg.privacy.adjacency, reg.privacy.unit
-    return Kind(reg.encoding.kind, reg.encoding.basis, adjacency, unit, made.reader)
+    return Kind(reg.histograms.kind, reg.histograms.basis, adjacency, unit, made.reader)
 
 
 def run(scale: float = 1.0) -> Record:
@@ -113,7 +113,7 @@ def _one_answer_more(sources: int) -> Record:
 
 
 def _moved(body: list[str]) -> float:
-    reg = register_grid(Choices(0.2, 1.0, grid=True, unit="source", max_answers=3), ["local"])
+    reg = register_grid(Choices(0.2, 1.0, adjacency="zero-out", grid=True, unit="source", max_answers=3), ["local"])
     rule, exact = reg.mechanism, []
     with tempfile.TemporaryDirectory() as folder:
         for answers in (1, 2):

@@ -88,7 +88,7 @@ def registered(way: Way, found: Found, target: float, epsilon: float, number: in
     records, names = found[0], found[1].site_names
     choices = Choices(
         target, epsilon, independent=True, batch=BATCH, rounds=CAP // (BATCH * len(names)), grid=way == "grid",
-        exact_thresholds=True, public_development=way == "exact",
+        exact_thresholds=True, public_development=way == "exact", adjacency="zero-out",
     )  # fmt: skip
     part = development_part(records, "record", 1.0)
     release = None
@@ -146,7 +146,7 @@ def step(score: Floats, thresholds: Sequence[float]) -> float:
 
 def spread(score: Floats, x: Floats, units: int, epsilon: float, *, mixed: bool) -> float:
     """The mean step of noised quantiles over a grid, over draws of so many units; without mixing, or with."""
-    rng, rule = np.random.default_rng(5), development_mechanism(Privacy(epsilon=epsilon), x.size)
+    rng, rule = np.random.default_rng(5), development_mechanism(Privacy(epsilon=epsilon, adjacency="zero-out"), x.size)
     basis: Basis = rule.basis
     v = 2 * rule.unit_variance * float(basis.variance_factor().max())
     found = []

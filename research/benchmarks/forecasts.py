@@ -42,7 +42,7 @@ class Case:
         choices = Choices(
             target_risk=self.target, epsilon=self.epsilon, batch=self.batch, thresholds=self.thresholds,
             rounds=max(1, MOST // (HORIZON * self.batch * SITES)), weights=dict.fromkeys(names, 1 / SITES),
-            public_development=True,
+            public_development=True, adjacency="zero-out",
         )  # fmt: skip
         registration = register(choices, table, development_part(table, "record", 1), sites=names)
         law: list[Support] = uniform(registration, [units_of(table, "all", "record")])

@@ -11,15 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import starmap
+from typing import Literal
 
 import numpy as np
 from joblib import Parallel, delayed  # type: ignore[import-untyped, unused-ignore]
 
 from fedsrc.maths.arrays import Bools, Floats, Ints
+from fedsrc.maths.basis import Basis
 from fedsrc.maths.privacy import rho_of_scale
 from fedsrc.planning.register import Choices, Preset, register_grid
+from fedsrc.planning.sealing import Seal, seal
 from fedsrc.protocol.registration import Registration
-from fedsrc.records.masses import histogram
+from fedsrc.records.masses import counted
 from fedsrc.records.units import Units
 from fedsrc.server.recruiter import make_requests
 from fedsrc.site.noise import add_discrete_gaussian
@@ -31,14 +34,16 @@ PROCESSES, CHUNK, BLOCK = 2, 10_000, 100
 SLOTS, THRESHOLDS, DELTA, FAILURE = 200, 20, 1e-6, 1e-6
 REGISTERED, VARIANCE_HALVED, SCALE_HALVED = 1.0, math.sqrt(0.5), 0.5
 NOISE = {REGISTERED: "as registered", VARIANCE_HALVED: "variance halved", SCALE_HALVED: "scale halved"}
+SEALED = (0.2, 0.4, 0.6, 0.8)
 VERDICT = {(): "within the claim", ("rho",): "rho refuted", ("epsilon",): "epsilon refuted"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One audit: a preset at an epsilon, its noise scale times a factor, and so many releases."""
+    """One audit: a preset (or a sealed certificate) at an epsilon, its noise scale times a factor, and so many
+    releases."""
 
-    preset: Preset
+    preset: Preset | Literal["sealed"]
     epsilon: float
     factor: float
     releases: int
@@ -48,13 +53,20 @@ class Row:
         choices = Choices(
             0.2,
             self.epsilon,
-            preset=self.preset,
+            preset="default" if self.preset == "sealed" else self.preset,
             delta=DELTA,
             thresholds=THRESHOLDS,
             grid=True,
             exact_thresholds=True,
+            adjacency="zero-out",
         )
-        return register_grid(choices, ["audited"])
+        made = register_grid(choices, ["audited"])
+        if self.preset != "sealed":
+            return made
+        fields = {**made.model_dump(), "schedule": {"rounds": 1}}
+        fields["privacy"]["adjacency"] = "replacement"
+        bets = (0.2, 1.0, (0.5,) * len(SEALED))
+        return seal(Registration.model_validate(fields), Seal(SEALED, (1 / len(SEALED),) * len(SEALED), (bets,)))
 
 
 HALVED = Row("default", 1.0, SCALE_HALVED, 500_000)  # enough to see that epsilon itself is wrong
@@ -68,6 +80,9 @@ ROWS = (
     Row("paper", 1.0, REGISTERED, 50_000),
     Row("paper", 1.0, VARIANCE_HALVED, 150_000),
     Row("paper", 1.0, SCALE_HALVED, 50_000),
+    Row("sealed", 1.0, REGISTERED, 200_000),
+    Row("sealed", 1.0, VARIANCE_HALVED, 100_000),
+    Row("sealed", 1.0, SCALE_HALVED, 50_000),
 )
 
 
@@ -88,7 +103,7 @@ def batch(registration: Registration) -> Worlds:
     score = (np.arange(count) + 0.5) / count
     loss = (np.arange(count) % 3 == 0).astype(np.float64)
     others = Units(np.arange(count + 1, dtype=np.int64), score, loss, None)
-    return membership.worlds(registration, histogram(registration, others))
+    return membership.worlds(registration, counted(registration, others))
 
 
 def wrong_noise(registration: Registration, factor: float, histograms: Ints) -> Ints:
@@ -96,7 +111,8 @@ def wrong_noise(registration: Registration, factor: float, histograms: Ints) -> 
     rule = registration.mechanism
     scale = rule.scale * factor
     rho = rho_of_scale(rule.sensitivity**2, scale)
-    blocks = np.split(rule.basis.encode(histograms), range(BLOCK, len(histograms), BLOCK))
+    exact = rule.code.encode(histograms) if isinstance(rule.code, Basis) else histograms
+    blocks = np.split(exact, range(BLOCK, len(histograms), BLOCK))
     noised = [add_discrete_gaussian(each, scale, sensitivity=rule.sensitivity, rho=rho) for each in blocks if len(each)]
     return np.concatenate(noised)
 
@@ -195,7 +211,7 @@ An audit bounds the privacy loss from below only: it can refute a claim, not pro
 A fair coin per release decides whether one unit, the one that changes a release most, is among the {SLOTS} slots; its
 slot stays. The attacker sees the release and says "in", "out" or nothing. Noise `as registered` is what
 `fedsrc.site.release.make_release` draws, from the operating system's entropy; the other rows encode the same records
-and draw from the same sampler at a smaller scale. There are {THRESHOLDS} thresholds."""
+and draw from the same sampler at a smaller scale. There are {THRESHOLDS} thresholds, {len(SEALED)} for sealed ones."""
 
 
 READING = f"""\

@@ -74,7 +74,7 @@ def monitor(scene: Scene, epsilon: float, guarantee: Literal["probability", "run
         "certificate": {
             "method": "monitor", "certificate": "0" * 64, "risk": RISK, "guarantee": guarantee, **promise,
         },
-        "privacy": {"epsilon": epsilon},
+        "privacy": {"epsilon": epsilon, "adjacency": "zero-out"},
         "sites": [{"name": f"site-{i}", "weight": weights[i]} for i in range(count)],
     })  # fmt: skip
 
@@ -305,6 +305,7 @@ def told(story: Story, tables: dict[str, Records], seed: int) -> list[str]:
         thresholds=10,
         exact_thresholds=True,
         public_development=True,
+        adjacency="zero-out",
     )
     development = tables["development"]
     reg = register(picked, development, development_part(development, "source", 1.0))

@@ -93,6 +93,7 @@ def cell(people: Population, preset: Preset, target: float, epsilon: float, batc
         rounds=rounds,
         exact_thresholds=True,
         public_development=True,
+        adjacency="zero-out",
     )
     registration = register(choices, people.development, development_part(people.development, "record", 1.0))
     sites = sites_of(people, registration)

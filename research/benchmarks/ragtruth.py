@@ -155,7 +155,7 @@ def regime_rows(splits: list[Split], cells: dict[Preset, list[Cell]]) -> Iterato
         for epsilon in EPSILONS:
             row = [f"{target:.2f}", words(epsilon)]
             for preset in PRESETS:
-                choices = Choices(target, epsilon, preset=preset)
+                choices = Choices(target, epsilon, preset=preset, adjacency="zero-out")
                 runs = [outcome(data, choices, seed, "with replacement") for seed, data in enumerate(splits)]
                 cell = Cell(target, runs)
                 cells[preset].append(cell)
@@ -169,7 +169,14 @@ def one_pass(
 ) -> Cell:  # fmt: skip
     """Every source once, in a fresh order per seed."""
     choices = Choices(
-        target, epsilon, preset=preset, unit="source", batch=batch, rounds=math.ceil(150 / batch), policy=policy
+        target,
+        epsilon,
+        preset=preset,
+        adjacency="zero-out",
+        unit="source",
+        batch=batch,
+        rounds=math.ceil(150 / batch),
+        policy=policy,
     )
     return Cell(target, [outcome(data, choices, seed, "once") for seed, data in enumerate(splits)])
 

@@ -115,14 +115,14 @@ def used_once(data: Split, whole: Table, choices: Choices, seed: int) -> Passed:
 
 def drawn(answers: Answers, score: str, preset: Preset, target: float, epsilon: float) -> Cell:
     """Regime (a): events with replacement, truth by enumeration."""
-    choices = Choices(target, epsilon, preset=preset)
+    choices = Choices(target, epsilon, preset=preset, adjacency="zero-out")
     splits = enumerate(answers.splits[score])
     return Cell(target, [outcome(data, choices, seed, "with replacement") for seed, data in splits])
 
 
 def passed(answers: Answers, score: str, preset: Preset, target: float, epsilon: float) -> Cell:
     """Regime (b): every answer once, one release per site, decided once."""
-    choices = Choices(target, epsilon, preset=preset, batch=WHOLE, rounds=1, policy="final")
+    choices = Choices(target, epsilon, preset=preset, adjacency="zero-out", batch=WHOLE, rounds=1, policy="final")
     splits = enumerate(answers.splits[score])
     return Cell(target, [used_once(data, answers.tables[score], choices, seed) for seed, data in splits])
 
@@ -179,7 +179,7 @@ def figure(records: float) -> str:
 
 def noise(answers: Answers, epsilon: float) -> float:
     """Standard deviation of the noise in a sum over accepted answers, five releases, averaged over thresholds."""
-    registration = registration_of(answers.splits["probe"][0], Choices(0.3, epsilon))
+    registration = registration_of(answers.splits["probe"][0], Choices(0.3, epsilon, adjacency="zero-out"))
     size = registration.mechanism.basis.p
     seen = masses(registration, np.zeros((2, size), dtype=np.int64), SITES)
     return float(np.sqrt(seen.noise.uu).mean())

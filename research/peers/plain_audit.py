@@ -144,7 +144,7 @@ def _looks(cell: Cell) -> Iterator[Look]:
     drift = np.asarray([site.drift for site in registration.sites])
     tally = empty(registration)
     for number in range(1, registration.schedule.rounds + 1):
-        asked = tuple(next_slots(registration, tally, [ENDLESS] * len(cell.sites)))
+        asked = tuple(next_slots(registration, tally, [ENDLESS] * len(cell.sites), round=number))
         slots = tuple(a + b for a, b in zip(tally.slots, asked, strict=True))
         tally = replace(tally, slots=slots, releases=tally.releases + sum(n > 0 for n in asked))
         noise = covariance("paired", variance * tally.releases)

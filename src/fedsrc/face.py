@@ -19,10 +19,22 @@ from fedsrc.common.durable import write_whole
 from fedsrc.common.places import ledger_beside, server_key, state_folder
 from fedsrc.common.values import describe
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.local import certify_table, register_table
+from fedsrc.federation.local import certify_table, plan_table, register_table
+from fedsrc.maths.kinds import Adjacency
 from fedsrc.planning import forecast as planning
+from fedsrc.planning.aim import Objective
 from fedsrc.planning.labels import Labels, development_labels
-from fedsrc.planning.register import Choices, Preset, development_part, register_grid
+from fedsrc.planning.plan import Wish
+from fedsrc.planning.register import (
+    Aggregation,
+    Choices,
+    Counted,
+    Preset,
+    development_part,
+    for_table,
+    held_together,
+    register_grid,
+)
 from fedsrc.planning.register import register as register_exactly
 from fedsrc.planning.renew import renew as renewed
 from fedsrc.protocol.registration import Registration
@@ -59,9 +71,12 @@ class Options(TypedDict, total=False):
     min_acceptance: float
     failure_probability: float
     delta: float
+    adjacency: Adjacency
+    encoding: Counted
     batch: int
     rounds: int
-    policy: Literal["first", "final", "recruit"]
+    aggregation: Aggregation
+    policy: Literal["first", "enough", "final", "recruit"]
     dropout: Literal["independent", "adversarial"]
     max_answers: int
     answer_weight: Literal["source", "answer"]
@@ -73,6 +88,9 @@ class Options(TypedDict, total=False):
     site_keys: Mapping[str, str]
     capacities: Mapping[str, int]
     claim: Mapping[str, str]
+    certificate: Literal["sealed", "open", "plain"]
+    looks: int
+    objective: Objective
 
 
 def certify(
@@ -95,7 +113,8 @@ def certify(
     """Certify a labelled table: from scores and losses in [0, 1] to a signed certificate, or an honest abstention.
 
     Every record is released at most once, with noise, and a ledger remembers it. The same call again releases nothing
-    and returns the same run; another target or epsilon gets the records that are left.
+    and returns the same run. What is registered is planned on the part of the table that is set apart, and uses all of
+    the rest: another target or epsilon needs new records.
 
     Args:
         table_or_scores: A file (CSV, TSV, Parquet, JSON lines), a polars or pandas frame, a mapping of columns, or an
@@ -133,11 +152,13 @@ def certify(
     """
     data = _read(table_or_scores, losses, columns, missing, options)
     if registration is None:
-        choices = chosen(data.records, data.name, target, epsilon, options)
+        picked = chosen(data.records, data.name, target, epsilon, options)
+        choices = held_together(for_table(picked, data.records, options), data.records)
         place = _ledger(data, ledger, private=not math.isinf(choices.epsilon))
         part = development_part(data.records, choices.unit, DEVELOPMENT_SHARE)
         _warn(development_labels(data.records, part, choices.unit))
-        registered = register_table(choices, data.records, part, place, in_order=in_order, fresh=fresh)
+        wish = wished(options)
+        registered, _ = plan_table(choices, data.records, part, place, wish, in_order=in_order, fresh=fresh)
     else:
         _check_free(target, epsilon, options)
         registered = _registered(registration)
@@ -272,7 +293,8 @@ def forecast(
         choices = chosen(None, "", target, epsilon, options)
         registered = register_grid(replace(choices, grid=True), [*(choices.weights or [LOCAL_SITE])])
     else:
-        choices = replace(chosen(data.records, data.name, target, epsilon, options), public_development=True)
+        choices = held_together(chosen(data.records, data.name, target, epsilon, options), data.records)
+        choices = replace(choices, public_development=True)
         registered = register_exactly(choices, data.records, development_part(data.records, choices.unit, 1.0))
     if data is not None:
         laws = planning.from_development(registered, data.records)
@@ -336,6 +358,21 @@ def chosen(
         raise FedsrcError(f"this cannot be registered: {describe(error)}") from error
     _check_ranges(found)
     return found if records is None else replace(found, unit=check_unit(records, asked, where))
+
+
+def wished(options: Mapping[str, Any]) -> Wish:
+    """What is wanted of a plan: none where batches, rounds or the policy are given, or nothing can be planned."""
+    names = {field.name for field in fields(Wish)}
+    given = {name: value for name, value in options.items() if name in names and value is not None}
+    own = any(options.get(name) is not None for name in ("batch", "rounds", "policy"))
+    if own or options.get("grid") or options.get("preset") == "paper":
+        if given.get("certificate", "plain") != "plain" or given.keys() - {"certificate"}:
+            raise FedsrcError("what is planned decides on batches, rounds and thresholds", hint="leave them out")
+        return Wish(certificate="plain")
+    try:
+        return TypeAdapter(Wish).validate_python(given)
+    except ValidationError as error:
+        raise FedsrcError(f"this cannot be planned: {describe(error)}") from error
 
 
 def _check_ranges(choices: Choices) -> None:

@@ -99,25 +99,28 @@ class Run:
         """
         return verify(self.folder, trusted=key_list(trusted))
 
-    def gate(self, *, trusted: Iterable[str], claim: Mapping[str, object] | None = None) -> Gate:
+    def gate(
+        self, *, trusted: Iterable[str], claim: Mapping[str, object] | None = None, target: float | None = None
+    ) -> Gate:
         """Open a gate on the certificate, as `fedsrc.Gate` does.
 
         Args:
             trusted: Public keys, one of which must have signed. Yours is `run.certificate.key`.
             claim: What the certificate must speak of, field by field.
+            target: Another risk to promise: any that the evidence shows (`run.certificate.strongest`), or more.
 
         Returns:
-            A gate that accepts scores which reach the certified threshold.
+            A gate that accepts scores which reach the certified threshold, or that of the target.
 
         Raises:
-            FedsrcError: The certificate certifies nothing, has expired, or speaks of something else.
+            FedsrcError: The certificate does not show the target, has expired, or speaks of something else.
 
         Example:
             >>> run = Run.open("run/")
             >>> run.gate(trusted=[run.certificate.key]).accept(0.99)
             True
         """
-        return Gate(self.folder, trusted=trusted, claim=claim)
+        return Gate(self.folder, trusted=trusted, claim=claim, target=target)
 
     def plot(self, what: Literal["thresholds", "evidence"] = "thresholds") -> Chart:
         """Draw a chart of the card.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,19 +23,19 @@ from click.testing import CliRunner
 from scipy.stats import binom
 
 from fedsrc.cli.main import cli
-from fedsrc.common.canonical import file_digest
+from fedsrc.common.canonical import digest_bytes, file_digest
 from fedsrc.common.places import ledger_beside
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.planning.register import Choices, register_grid
-from fedsrc.protocol.messages import Request
+from fedsrc.protocol.messages import Link, Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.records import table as reading
 from fedsrc.records.rows import row_digests
 from fedsrc.records.stream import Table
 from fedsrc.records.table import Columns, read_records
-from fedsrc.site.ledger import Ledger
-from fedsrc.site.ledger_schema import FIRST_SCHEMA, VERSION
+from fedsrc.site.ledger import Ledger, Take
+from fedsrc.site.ledger_schema import FIRST_SCHEMA, SCHEMAS, VERSION
 from fedsrc.site.overlap import CHANCE, Overlap, overlap, tally
 from fedsrc.site.policy import allow
 from fedsrc.site.site import Site, open_sites
@@ -388,6 +388,33 @@ def old_ledger(path: Path, table: Table, *, ids: list[str] | None) -> None:
         sql.executemany("INSERT INTO unit VALUES ('id', ?, ?)", [(name, content) for name in ids or ()])
         sql.execute("INSERT INTO spend VALUES ('r', 'x', 1, 0, 2, 0.1, X'00')")
         sql.commit()
+
+
+def test_releases_of_an_older_ledger_stay_and_cost_twice(tmp_path: Path) -> None:
+    """Their rho was for a unit against nothing: for it against any other it is at most twice that. The chain goes on
+    from the last of them."""
+    asked = [Request(registration="0" * 64, number=n, round=n, site="s", slots=2, scale=1.0) for n in (1, 2, 3)]
+    with closing(sqlite3.connect(tmp_path / "l", isolation_level=None)) as sql:
+        for name in ("tidy", "plain"):
+            sql.create_function(name, 1, str)
+        sql.executescript(";".join(SCHEMAS[:3]) + "; PRAGMA user_version = 3")
+        sql.execute("INSERT INTO intake VALUES (1, 's', 't', 'records', 9, '7', 0, 1, '', 0, 0)")
+        sql.execute("INSERT INTO development VALUES ('t', '', 0.3, X'01')")
+        for first, each in ((0, asked[0]), (2, asked[1])):
+            row = (each.digest, each.registration, 1, first, 2, 0.1, f"release {first}".encode())
+            sql.execute("INSERT INTO spend VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    with closing(Ledger(tmp_path / "l")) as ledger:
+        account = ledger.accounts("s")[0]
+        assert (account.spent, account.releases, account.largest_rho, account.developed) == (4, 2, 0.2, 0.6)
+        assert [ledger.stored(each) for each in asked] == [b"release 0", b"release 2", None]
+        links = list[Link]()
+
+        def make(firsts: Sequence[int], link: Link) -> bytes:
+            links.append(link)
+            return f"release {firsts[0]}".encode()
+
+        assert ledger.answer([Take(account.intake, 2)], asked[2], 0.2, make) == b"release 4"
+        assert (links[0].place, links[0].before) == (3, digest_bytes(b"release 2"))
 
 
 def test_an_older_ledger_keeps_what_it_knows(tmp_path: Path) -> None:

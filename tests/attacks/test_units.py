@@ -85,7 +85,7 @@ def exact_of(path: Path, sources: int, answers: int) -> tuple[Ints, float]:
         for loss in (rng.random(10) < 0.5).astype(int):
             lines.append(f"s{source:04d},{rng.uniform(0, 0.3) if loss else rng.uniform(0.7, 1):.4f},{loss}")
     path.write_text("\n".join(lines) + "\n")
-    reg = register_grid(Choices(0.2, 1.0, grid=True, unit="source", max_answers=3), ["local"])
+    reg = register_grid(Choices(0.2, 1.0, adjacency="zero-out", grid=True, unit="source", max_answers=3), ["local"])
     rule = reg.mechanism
     counts = histogram(reg, units_of(read_records(path), "local", "source", max_answers=3))
     return rule.basis.encode(counts), rule.sensitivity

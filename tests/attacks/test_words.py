@@ -10,6 +10,8 @@ another delta; a study that hides its release or its one split.
 from __future__ import annotations
 
 import math
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +21,13 @@ from scipy.stats import norm
 from fedsrc.audit.page import notes_on
 from fedsrc.audit.study import Study
 from fedsrc.common.words import ADJACENCY
+from fedsrc.errors import FedsrcError
 from fedsrc.maths import limits
 from fedsrc.maths.basis import Basis, sensitivity_squared
 from fedsrc.maths.privacy import epsilon_tight, rho_tight
 from fedsrc.planning.forecast import Forecast
 from fedsrc.protocol.certificate import Certificate
-from fedsrc.protocol.disclosure import replacement_epsilon
+from fedsrc.protocol.disclosure import epsilon_against, privacy_words
 from fedsrc.protocol.messages import Link, Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Announced, Arrived, Asked, Chain, Closed, Ended, Opened
@@ -32,7 +35,8 @@ from fedsrc.report import card, phrases
 from fedsrc.server.issue import issue
 from fedsrc.server.state import Replay
 from fedsrc.server.wording_2 import limits as unsaid
-from fedsrc.site.policy import describe_registration
+from fedsrc.site.ledger import Ledger
+from fedsrc.site.policy import allow, cost, describe_registration
 from tests.support import ROOT
 from tests.support.helpers import registration, release_of, single_units
 
@@ -218,30 +222,49 @@ def test_a_summary_says_which_release_and_how_many_splits() -> None:
 # ---------------------------------------------------------------- P5: epsilon, delta and neighbours
 
 
-@pytest.mark.parametrize(("epsilon", "other"), [(1.0, 1.45), (4.0, 5.91)])
-def test_the_replacement_epsilon_stands_beside_the_registered_one(epsilon: float, other: float) -> None:
-    """Twice the rho of the default release; against the sensitivities by search, tests/maths/test_basis.py."""
+@pytest.mark.parametrize(("epsilon", "other"), [(1.0, 0.691), (4.0, 2.727)])
+def test_the_other_epsilon_stands_beside_the_registered_one(epsilon: float, other: float) -> None:
+    """Half the rho of the default release; against the sensitivities by search, tests/maths/test_basis.py."""
     reg = registration(epsilon=epsilon)
-    found = replacement_epsilon(reg)
-    assert found == pytest.approx(epsilon_tight(2 * reg.mechanism.rho, 1e-6), abs=1e-6)
-    assert found == pytest.approx(other, abs=0.002)
+    assert epsilon_against(reg, "replacement") == epsilon  # any record could have been any other: what is registered
+    found = epsilon_against(reg, "zero-out")
+    assert found == pytest.approx(epsilon_tight(reg.mechanism.rho / 2, 1e-6), abs=1e-6)
+    assert found == pytest.approx(other, abs=0.001)
     body = body_of(reg)
-    assert body.privacy.replacement_epsilon == found
-    words = f"against one record being this one or any other: epsilon {other}"
-    assert words in card.card_text(body)
-    assert words in "\n".join(describe_registration(reg, reg.sites[0].name))
+    assert (body.privacy.replacement_epsilon, body.privacy.zero_out_epsilon) == (epsilon, found)
+    words = f"against one record being this one, or one that scores below every threshold: epsilon {other}"
+    public = "how many records each site has is public"
+    for shown in (card.card_text(body), "\n".join(describe_registration(reg, reg.sites[0].name)), privacy_words(reg)):
+        assert words in shown
+        assert public in shown
+        assert "one record being this one or any other" in shown
     assert f"{other}" in DOCS["guarantee.md"]
     assert f"{other}" in DOCS["choosing.md"]
 
 
 def test_other_registrations_have_their_own() -> None:
     free, paper = registration(epsilon=math.inf), registration(epsilon=4.0, preset="paper")
-    assert math.isinf(replacement_epsilon(free))
+    assert math.isinf(epsilon_against(free, "replacement"))
     assert "any other" not in card.card_text(body_of(free))
-    basis = Basis("bins", len(paper.thresholds.values), paper.encoding.basis_bits)
+    basis = Basis("bins", len(paper.thresholds.values), paper.histograms.basis_bits)
     zero_out, replaced = (sensitivity_squared(basis, "paired", each) for each in ("zero-out", "replacement"))
     rho = paper.mechanism.rho * replaced / zero_out
-    assert replacement_epsilon(paper) == pytest.approx(epsilon_tight(rho, 1e-6), abs=1e-6)
+    assert epsilon_against(paper, "replacement") == pytest.approx(epsilon_tight(rho, 1e-6), abs=1e-6)
+    assert epsilon_against(paper, "zero-out") == 4.0
+
+
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_a_sites_limit_is_for_any_other_whatever_is_registered(tmp_path: Path, preset: str) -> None:
+    """The same noise costs the same, under whatever name; by search, tests/maths/test_basis.py."""
+    one, two = (registration(epsilon=2.0, preset=preset, adjacency=each) for each in ("replacement", "zero-out"))
+    assert cost(two) > 1.4 * cost(one)  # half the variance
+    if preset == "default":
+        assert cost(one) == pytest.approx(2.0, abs=1e-6)
+        assert cost(two) == pytest.approx(epsilon_against(two, "replacement"), abs=1e-6)
+    with closing(Ledger(tmp_path / "l")) as ledger:
+        allow(ledger, "local", one, max_epsilon=2.0)
+        with pytest.raises(FedsrcError, match="for one record being this one or any other"):
+            allow(ledger, "local", two)
 
 
 def test_delta_is_not_the_chance_outside_which_epsilon_holds() -> None:

@@ -724,7 +724,7 @@ def test_releases_are_those_of_the_presets(tmp_path: Path) -> None:
         ("default", "complementary", "suffix", "tight"),
     ]:
         reg = cell_of(tmp_path, release=release).registration
-        assert (reg.encoding.kind, reg.encoding.basis, reg.privacy.conversion) == (encoding, basis, conversion)
+        assert (reg.histograms.kind, reg.histograms.basis, reg.privacy.conversion) == (encoding, basis, conversion)
 
 
 def test_matched_recruitment_has_as_many_releases(tmp_path: Path) -> None:
@@ -826,7 +826,7 @@ def law_of(site: Support) -> Law:
 
 def shares(registration: Registration, site: Support) -> list[tuple[float, float]]:
     """Accepted and unsupported share at each threshold, atom by atom."""
-    grid, paired = registration.privacy.mass_grid, registration.encoding.kind == "paired"
+    grid, paired = registration.privacy.mass_grid, registration.histograms.kind == "paired"
     found = []
     for j in range(1, len(registration.thresholds.values) + 1):
         a = z = 0.0

@@ -69,7 +69,7 @@ def units(records: int = 40, seed: int = 0, **setting: Any) -> Cell:
 def drawn(cell: Cell, masses: Any) -> Any:
     """How often each unit was drawn."""
     first, second = np.moveaxis(masses, -2, 0)
-    return first if cell.registration.encoding.kind == "paired" else first + second
+    return first if cell.registration.histograms.kind == "paired" else first + second
 
 
 def steps(x: Any) -> Any:
@@ -183,7 +183,7 @@ def test_laws_without_units_touch_nothing() -> None:
 
 def unsupported_and_supported(cell: Cell, found: Events) -> list[Any]:
     first, second = np.moveaxis(found.masses, -2, 0)
-    paired = cell.registration.encoding.kind == "paired"
+    paired = cell.registration.histograms.kind == "paired"
     return [second.tolist(), (first - second if paired else first).tolist()]
 
 
@@ -501,8 +501,8 @@ def test_readings_of_several_messages() -> None:
 def test_all_messages_together_cost_the_registered_budget(epsilon: float, queries: int, release: str) -> None:
     cell = cell_of(release=release, epsilon=epsilon, queries=queries)
     settings, charge, registration = cell.registration.privacy, spent(cell), cell.registration
-    basis = Basis(registration.encoding.basis, 3, registration.encoding.basis_bits)
-    squared = sensitivity_squared(basis, registration.encoding.kind, settings.adjacency) * settings.mass_grid**2
+    basis = Basis(registration.histograms.basis, 3, registration.histograms.basis_bits)
+    squared = sensitivity_squared(basis, registration.histograms.kind, settings.adjacency) * settings.mass_grid**2
     assert charge.rho == pytest.approx(squared / (2 * charge.scale**2), rel=1e-12)
     budget = privacy.rho_of(epsilon, settings.delta, settings.conversion)
     assert charge.total_rho == pytest.approx(queries * charge.rho, rel=1e-12)
@@ -552,7 +552,7 @@ def charged(cell: Cell, found: Events, trial: int) -> Iterator[Tally]:
         for site, n in enumerate(wanted):
             number += n > 0
             if found.withheld[trial, look, site]:
-                tally = lose(reg, tally, site, n, number)
+                tally = lose(reg, tally, [(site, n)], number)
             elif n:
                 tally = more(tally, [n if k == site else 0 for k in range(len(wanted))])
         left = [room - n for room, n in zip(left, wanted, strict=True)]

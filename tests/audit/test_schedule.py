@@ -4,7 +4,7 @@ Chance of a false alarm: seeds are fixed, so none (hypothesis' examples must agr
 Mutants killed: a level that passes the site which runs out, units asked that can only lose, sums of weights in another
 order, halves rounded up, ties to the last site or the lightest, exhausted sites asked, a remainder of half a batch
 taken whole, deficits from the batch instead of what is drawn, trials that share a total, dropped and arrived swapped,
-coins that depend on who is asked.
+coins that depend on who is asked, batches that do not grow.
 """
 
 from __future__ import annotations
@@ -29,22 +29,28 @@ from tests.support.helpers import registration
 FIELDS = registration(thresholds=1, grid=True).model_dump()
 
 
-def plan(sites: int, weights: list[float] | None = None, *, batch: int = 10, policy: str = "first") -> Registration:
+def plan(
+    sites: int, weights: list[float] | None = None, *, batch: int = 10, policy: str = "first", growth: float = 1.0
+) -> Registration:
     """A registration of so many sites."""
     each: list[float] | list[None] = weights or [None] * sites
     named: list[dict[str, Any]] = [{"name": f"s{k}", "weight": weight} for k, weight in enumerate(each)]
-    schedule = {**FIELDS["schedule"], "batch": batch, "policy": policy}
+    schedule = {**FIELDS["schedule"], "batch": batch, "policy": policy, "growth": growth}
     return Registration.model_validate({**FIELDS, "sites": named, "schedule": schedule})
 
 
-def one_by_one(reg: Registration, drawn: list[list[int]], left: list[list[int]]) -> list[list[int]]:
+def one_by_one(reg: Registration, drawn: list[list[int]], left: list[list[int]], round: int = 1) -> list[list[int]]:
     """What the real recruiter asks, trial by trial."""
     tallies = [replace(empty(reg), slots=tuple(row)) for row in drawn]
-    return [next_slots(reg, tally, room) for tally, room in zip(tallies, left, strict=True)]
+    return [next_slots(reg, tally, room, round=round) for tally, room in zip(tallies, left, strict=True)]
 
 
 def ask(reg: Registration, drawn: list[list[int]], left: list[list[int]]) -> list[list[int]]:
-    found = asked(reg, np.asarray(drawn), np.asarray(left))
+    return ask_in(reg, drawn, left, 1)
+
+
+def ask_in(reg: Registration, drawn: list[list[int]], left: list[list[int]], round: int) -> list[list[int]]:
+    found = asked(reg, np.asarray(drawn), np.asarray(left), round=round)
     assert found.dtype == np.int64
     rows: list[list[int]] = found.tolist()
     return rows
@@ -58,7 +64,8 @@ def registrations(draw: st.DrawFn) -> Registration:
         parts = draw(st.lists(st.integers(0, 4), min_size=sites, max_size=sites).filter(any))
         weights = [part / sum(parts) for part in parts]
     policy = draw(st.sampled_from(["first", "final", "recruit"]))
-    return plan(sites, weights, batch=draw(st.integers(1, 9)), policy=policy)
+    growth = draw(st.sampled_from([1.0, 1.3, 2.0]))
+    return plan(sites, weights, batch=draw(st.integers(1, 9)), policy=policy, growth=growth)
 
 
 @settings(deadline=None)
@@ -80,9 +87,9 @@ def test_whole_runs_agree_round_by_round(reg: Registration, seed: int, rate: flo
     rng = np.random.default_rng(seed)
     left = rng.integers(0, 60, (4, len(reg.sites)))
     drawn = np.zeros_like(left)
-    for _ in range(12):
-        slots = asked(reg, drawn, left)
-        assert slots.tolist() == one_by_one(reg, drawn.tolist(), left.tolist())
+    for round in range(1, 13):
+        slots = asked(reg, drawn, left, round=round)
+        assert slots.tolist() == one_by_one(reg, drawn.tolist(), left.tolist(), round)
         assert (slots <= left).all()
         left = left - slots
         drawn = drawn + slots * arrivals(rng, rate, slots)
@@ -94,6 +101,21 @@ def test_whole_batches_and_remainders() -> None:
     assert ask(reg, [[0] * 6], left) == [[0, 1, 14, 10, 10, 10]]
     odd = plan(3, batch=5)
     assert ask(odd, [[0] * 3], [[7, 8, 3]]) == [[7, 5, 3]]  # one and a half batches are 7.5
+
+
+def test_batches_grow_by_the_registered_factor() -> None:
+    """Whatever the policy; the most units count every round's own batch, and no batch grows without end."""
+    sizes = [10, 15, 23, 34, 51]  # 10 x 1.5^k, halves rounded up
+    for policy, weights in [("first", None), ("final", [0.5, 0.5]), ("recruit", None)]:
+        reg = plan(2, weights, growth=1.5, policy=policy)
+        drawn = [0, 0]
+        for round, size in enumerate(sizes, start=1):
+            slots = next_slots(reg, replace(empty(reg), slots=tuple(drawn)), [ENDLESS] * 2, round=round)
+            assert sum(slots) == (size if policy == "recruit" else 2 * size)
+            assert ask_in(reg, [drawn], [[ENDLESS] * 2], round) == [slots]
+            drawn = [a + b for a, b in zip(drawn, slots, strict=True)]
+        assert reg.units_in(5) == sum(sizes) * (1 if policy == "recruit" else 2)
+    assert plan(1, growth=10.0).schedule.size(1_000) == 10_000_000
 
 
 def test_halves_go_to_the_even_number() -> None:

@@ -48,7 +48,7 @@ def law_of(reg: Registration, support: Support) -> Law:
         (where,) = {b for b in range(M + 1) if first[b] or second[b]}
         bad, grid = second[where], reg.privacy.mass_grid
         assert bad in (0, grid)
-        assert first[where] == (grid if reg.encoding.kind == "paired" else grid - bad)
+        assert first[where] == (grid if reg.histograms.kind == "paired" else grid - bad)
         law[where, bad // grid] += probability
     return law
 
@@ -125,7 +125,7 @@ def test_drift_is_what_it_says(site: tuple[Registration, Support], j: int, part:
     accepted, share = exact.acceptance[j], exact.risk[j]
     assume(accepted > 0)
     change = part * (1 - share if part > 0 else share)
-    after = drifted(before, reg.encoding.kind, j, change)
+    after = drifted(before, reg.histograms.kind, j, change)
     then = truth(reg, [after], [1.0])
     p, q = law_of(reg, before), law_of(reg, after)
     assert then.acceptance == pytest.approx(exact.acceptance, abs=1e-12)
@@ -150,7 +150,7 @@ def test_drift_takes_the_same_share_of_every_bin(
     assume(exact.acceptance[j] > 0)
     change = part * (exact.risk[j] if origin else exact.risk[j] - 1) * -1
     assume(abs(change) > 1e-3)
-    p, q = law_of(reg, before), law_of(reg, drifted(before, reg.encoding.kind, j, change))
+    p, q = law_of(reg, before), law_of(reg, drifted(before, reg.histograms.kind, j, change))
     for b in range(j + 1, M + 1):
         assert q.get((b, origin), 0) == near((1 - part) * p.get((b, origin), 0))
 
@@ -161,10 +161,10 @@ def test_drift_by_hand(name: str) -> None:
     reg = REGISTRATIONS[name]
     supported, unsupported = [0.2, 0.1, 0.05, 0.1, 0.15], [0.1, 0.2, 0.1, 0.0, 0.0]
     before = from_cells(reg, np.asarray(supported), np.asarray(unsupported))
-    after = law_of(reg, drifted(before, reg.encoding.kind, 1, 0.25))
+    after = law_of(reg, drifted(before, reg.histograms.kind, 1, 0.25))
     assert [after[b, 0] for b in range(5)] == pytest.approx([0.2, 0.1, 0.05 * 2 / 3, 0.1 * 2 / 3, 0.1])
     assert [after[b, 1] for b in range(5)] == pytest.approx([0.1, 0.2, 0.1 + 0.05 / 3, 0.1 / 3, 0.05])
-    back = law_of(reg, drifted(before, reg.encoding.kind, 1, -0.125))
+    back = law_of(reg, drifted(before, reg.histograms.kind, 1, -0.125))
     assert [back[b, 0] for b in range(5)] == pytest.approx([0.2, 0.1, 0.1, 0.1, 0.15])
     assert [back.get((b, 1), 0) for b in range(5)] == pytest.approx([0.1, 0.2, 0.05, 0, 0])
 
@@ -174,19 +174,19 @@ def test_drift_to_the_ends(name: str) -> None:
     reg = REGISTRATIONS[name]
     before = from_cells(reg, np.full(M + 1, 0.15), np.full(M + 1, 0.05))
     for change, share in [(0.75, 1.0), (-0.25, 0.0), (0.0, 0.25)]:
-        after = drifted(before, reg.encoding.kind, 0, change)
+        after = drifted(before, reg.histograms.kind, 0, change)
         assert truth(reg, [after], [1.0]).risk.tolist() == pytest.approx([share] * M)
         assert after.law.min() > 0
-    assert drifted(before, reg.encoding.kind, 0, 0.75).law.size == M + 2  # bin 0 keeps both losses
+    assert drifted(before, reg.histograms.kind, 0, 0.75).law.size == M + 2  # bin 0 keeps both losses
     certain = from_cells(reg, np.full(M + 1, 0.2), np.zeros(M + 1))
-    assert total_variation(certain, drifted(certain, reg.encoding.kind, 0, 0.0)) == 0
+    assert total_variation(certain, drifted(certain, reg.histograms.kind, 0, 0.0)) == 0
 
 
 def test_drift_over_many_records_is_merged() -> None:
     records = table(300)
     for reg in REGISTRATIONS.values():
         support = uniform(reg, [single_units(records.score.tolist(), records.loss.tolist())])[0]
-        after = drifted(support, reg.encoding.kind, 1, 0.01)
+        after = drifted(support, reg.histograms.kind, 1, 0.01)
         assert after.law.size <= 2 * (M + 1) < support.law.size
         assert total_variation(support, after) == near(0.01 * truth(reg, [support], [1.0]).acceptance[1])
 
@@ -233,7 +233,7 @@ def test_labels_are_wrong_as_often_as_declared(
     site: tuple[Registration, Support], missed: float, invented: float
 ) -> None:
     reg, before = site
-    after = relabelled(before, reg.encoding.kind, missed, invented)
+    after = relabelled(before, reg.histograms.kind, missed, invented)
     p, q = law_of(reg, before), law_of(reg, after)
     moved = 0.0
     for b in range(M + 1):
@@ -249,12 +249,12 @@ def test_labels_at_the_ends(name: str) -> None:
     reg = REGISTRATIONS[name]
     before = from_cells(reg, np.full(M + 1, 0.15), np.full(M + 1, 0.05))
     for missed, invented, share in [(0, 0, 0.25), (1, 0, 0.0), (0, 1, 1.0), (1, 1, 0.75), (0.2, 0, 0.2), (0, 0.2, 0.4)]:
-        after = relabelled(before, reg.encoding.kind, missed, invented)
+        after = relabelled(before, reg.histograms.kind, missed, invented)
         assert truth(reg, [after], [1.0]).risk.tolist() == pytest.approx([share] * M)
         assert after.law.min() > 0
     for wrong in [(-0.1, 0), (0, 1.1), (math.nan, 0), (0, math.nan)]:
         with pytest.raises(FedsrcError, match="not probabilities"):
-            relabelled(before, reg.encoding.kind, *wrong)
+            relabelled(before, reg.histograms.kind, *wrong)
 
 
 @settings(deadline=None)

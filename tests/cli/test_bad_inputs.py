@@ -343,7 +343,8 @@ def certificate(world: Path, change: Callable[[dict[str, Any]], object], private
 
 def test_forged_and_foreign_certificates(call: Call, world: Path) -> None:
     folder = world / "done" / "run"
-    certificate(world, lambda b: b.update(status="CERTIFIED", threshold=0.0))
+    shown = {"contrast_upper": -0.1, "acceptance_lower": 0.5, "risk_upper": 0.1}
+    certificate(world, lambda b: b.update(status="CERTIFIED", threshold=0.0, **shown))
     refused(call, world, "does not follow from the transcript", "verify", folder)
     shutil.copy(world / "done" / "run" / CERTIFICATE, folder / "kept.json")
     certificate(world, lambda b: None)

@@ -24,7 +24,8 @@ from tests.support.warm import warm_command
 
 KEYS = {
     "status", "threshold", "target_risk", "contrast_upper", "acceptance_lower", "risk_upper", "records", "rounds",
-    "sites", "epsilon", "delta", "registration", "transcript",
+    "sites", "epsilon", "adjacency", "replacement_epsilon", "zero_out_epsilon", "delta", "registration", "transcript",
+    "strongest",
 }  # fmt: skip
 
 

@@ -297,7 +297,7 @@ def test_what_a_site_reads_before_it_agrees(world: World) -> None:
     for part in (
         "epsilon 8 at delta 1e-06",
         "one that scores below every threshold",
-        "any other: epsilon 12.053",
+        "below every threshold: epsilon 5.375",
         "at most 500",
         public_hex(SERVER),
     ):

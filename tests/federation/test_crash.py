@@ -47,8 +47,9 @@ def spends(folder: Path) -> list[tuple[str, int, int, str, bytes]]:
     rows = []
     for path in sorted(folder.glob("*ledger")):
         with closing(sqlite3.connect(path)) as sql:
+            columns = "intake, first, slots, request, release"
             for intake, first, slots, request, release in sql.execute(
-                "SELECT intake, first, slots, request, release FROM spend ORDER BY intake, first"
+                f"SELECT {columns} FROM spend JOIN release USING (request) ORDER BY intake, first"
             ):
                 rows.append((f"{path.name}:{intake}", first, slots, request, release))
     return rows
@@ -106,7 +107,7 @@ def test_a_fault_at_every_durable_operation(tmp_path: Path, scenario: str, fault
         check(scenario, folder)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_killed_at_a_random_moment(tmp_path: Path, scenario: str, seed: int) -> None:
     """Real SIGKILLs, three in a row, each somewhere in what is left of the run."""

@@ -70,7 +70,7 @@ def test_a_score_at_the_threshold_is_accepted_and_the_next_below_is_not(file: Pa
     assert gate.accept(math.nextafter(THRESHOLD, 1))
     assert not gate.accept(math.nextafter(THRESHOLD, 0))
     assert (gate.accept(1.0), gate.accept(0.0)) == (True, False)
-    assert gate.decide(1) == Decision(True, ACCEPTED, THRESHOLD, gate.status().certificate)
+    assert gate.decide(1) == Decision(True, ACCEPTED, THRESHOLD, gate.status().certificate, 0.2)
     assert gate.decide(0.0).reason == BELOW
     assert gate.decide_all([0.0, 1.0, None]) == [gate.decide(score) for score in (0.0, 1.0, None)]
 
@@ -430,7 +430,7 @@ def fedsrc(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 def test_the_command_decides_on_a_score(fedsrc: Terminal, file: Path) -> None:
     base = ("gate", "check", str(file.parent), "--trust", TRUSTED[0])
     done = fedsrc(*base, "--score", repr(THRESHOLD), "--claim", "score=lift", "--claim", "target_risk=0.20")
-    assert done == (0, f"accepted: {ACCEPTED} (threshold {THRESHOLD!r})\n", "")
+    assert done == (0, f"accepted: {ACCEPTED} (threshold {THRESHOLD!r}, risk at most 0.2)\n", "")
     done = fedsrc(*base, "--score", "0.01", "--format", "json")
     assert (done.status, json.loads(done.out)) == (1, gate_of(file).decide(0.01)._asdict())
     assert fedsrc(*base, "--score", "nan").status == 1

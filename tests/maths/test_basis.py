@@ -40,7 +40,7 @@ def registered(name: BasisName, encoding: Encoding, unit: str) -> Registration:
 
 def image(reg: Registration, units: Units) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     """What each unit adds to the released integers: one row per unit."""
-    basis = Basis(reg.encoding.basis, M, reg.encoding.basis_bits)
+    basis = Basis(reg.histograms.basis, M, reg.histograms.basis_bits)
     return basis.encode(unit_masses(reg, units)).reshape(len(units), -1)
 
 
@@ -64,7 +64,7 @@ def test_sensitivity_is_attained_by_search(
     name: BasisName, encoding: Encoding, adjacency: Adjacency, unit: str
 ) -> None:
     reg = registered(name, encoding, unit)
-    claimed = sensitivity_squared(Basis(name, M, reg.encoding.basis_bits), encoding, adjacency)
+    claimed = sensitivity_squared(Basis(name, M, reg.histograms.basis_bits), encoding, adjacency)
     assert largest(image(reg, corners()), adjacency) == claimed * reg.privacy.mass_grid**2
 
 
@@ -80,7 +80,7 @@ def test_sensitivity_is_never_passed_by_sources(
     start = np.cumsum([0, *map(len, drawn)]).astype(np.int64)
     flat = [pair for each in drawn for pair in each]
     units = Units(start, np.array([p[0] for p in flat]), np.array([p[1] for p in flat]), None)
-    claimed = sensitivity_squared(Basis(name, M, reg.encoding.basis_bits), encoding, adjacency)
+    claimed = sensitivity_squared(Basis(name, M, reg.histograms.basis_bits), encoding, adjacency)
     assert largest(image(reg, units), adjacency) <= claimed * reg.privacy.mass_grid**2
 
 

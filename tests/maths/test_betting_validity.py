@@ -274,7 +274,32 @@ def test_risk_upper_needs_every_higher_rung() -> None:
 
 def test_nan_rejects_nothing() -> None:
     U, S, none = np.array([np.nan, 0.0]), np.array([900.0, 900.0]), np.zeros(2)
-    found = betting.wealth_reaches(
-        U, S, Covariance(none, none, none), 900, eta=0.0, rungs=betting.ladder([R_STAR]), line=-np.log(0.05)
-    )
+    seen, rungs = betting.data(U, S, Covariance(none, none, none), 900, 0.0), betting.ladder([R_STAR])
+    found = betting.reaches(seen, betting.weights(rungs), rungs.p, -np.log(0.05))
     assert found.tolist() == [[False], [True]]
+
+
+@pytest.mark.parametrize("lead", [(), (4,), (3, 2), (700,)])
+def test_priors_by_threshold_are_those_of_each_threshold(lead: tuple[int, ...]) -> None:
+    """Bounds with a prior per threshold are, threshold by threshold, those with that prior alone.
+
+    Mutants killed: one threshold's prior used for all, priors dealt to trials instead of thresholds, a uniform prior.
+    """
+    rng, m = np.random.default_rng(6), 5
+    U, S = rng.uniform(0, 60, (*lead, m)), rng.uniform(0, 300, (*lead, m))
+    V, w = covariance("complementary", rng.uniform(0, 10, (*lead, m))), np.full(m, 1 / m)
+    priors = rng.dirichlet(np.ones(12), m)
+    both = betting.ladder([0.1, R_STAR, 0.3], priors=priors)
+    wealth = betting.log_wealth(U, S, V, 600, eta=0.01, rungs=both)
+    seen = betting.data(U, S, V, 600, 0.01)
+    reached = betting.reaches(seen, betting.weights(both), both.p, -np.log(0.045 * w))
+    given = {"eta": 0.01, "r_star": R_STAR, "theta": both.theta[1], "alpha_d": 0.045}
+    d = betting.d_upper(U, S, V, 600, p=priors, w=w, **given)
+    for j, p in enumerate(priors):
+        one, at = both._replace(p=p), slice(j, j + 1)
+        own = Covariance(*(each[..., at] for each in V))
+        alone = betting.log_wealth(U[..., at], S[..., at], own, 600, eta=0.01, rungs=one)
+        np.testing.assert_allclose(wealth[..., at, :], alone, rtol=0, atol=1e-10)
+        assert (reached[..., j, :] == (wealth[..., j, :] >= -np.log(0.045 * w[j]))).all()
+        by_itself = betting.d_upper(U[..., at], S[..., at], own, 600, p=p, w=w[at], **given)
+        np.testing.assert_allclose(d[..., at], by_itself, rtol=0, atol=1e-9)

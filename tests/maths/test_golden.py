@@ -96,7 +96,8 @@ def test_betting_ladder(case: Case) -> None:
     V = basis.covariance("complementary", case.v)
     log_E = betting.log_wealth(case.U, case.S, V, case.N, eta=case.eta, rungs=rungs)
     line = -np.log(case.raw["alpha_d"] * np.asarray(case.w))
-    reaches = betting.wealth_reaches(case.U, case.S, V, case.N, eta=case.eta, rungs=rungs, line=line)
+    seen = betting.data(case.U, case.S, V, case.N, case.eta)
+    reaches = betting.reaches(seen, betting.weights(rungs), rungs.p, line)
     assert (reaches == (log_E >= line[:, None])).all()
     risk = betting.risk_upper(log_E >= line[:, None], rungs.r)
     assert risk.tolist() == case.case["betting"]["risk_upper"]

@@ -140,7 +140,7 @@ def test_one_threshold_needs_less_noise(tmp_path: Path) -> None:
     assert rule.basis.p == 1
     assert rule.rho == pytest.approx(many.rho, rel=1e-6)
     assert rule.scale < 0.8 * many.scale
-    assert rule.sensitivity == rule.basis.unit
+    assert rule.sensitivity == math.sqrt(2) * rule.basis.unit  # one supported, the other unsupported
 
 
 def test_the_line_holds_back_the_refusal_budget(world: World) -> None:

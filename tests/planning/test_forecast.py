@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 
 from fedsrc.maths.basis import covariance
-from fedsrc.planning.forecast import after_abstention, as_falling, forecast, from_declared, from_development
+from fedsrc.planning.forecast import after_abstention, forecast, from_declared, from_development
 from fedsrc.planning.reach import noised_rates, sampled_rates
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.units import Records, Units, units_of
 from fedsrc.server.state import Replay
 from fedsrc.server.tally import Masses, suffix_variance
 from fedsrc.simulate.population import uniform
+from fedsrc.simulate.posterior import as_falling
 from fedsrc.simulate.trials import simulate
 from tests.support.helpers import registration, table
 
@@ -61,7 +62,7 @@ def noised(reg: Registration, records: Records, seed: int) -> Masses:
     accepted = records.score[:, None] >= values
     bad, good = (np.sum(accepted * each[:, None], axis=0) for each in (records.loss, 1 - records.loss))
     variance = suffix_variance(reg.mechanism)
-    noise = covariance(reg.encoding.kind, variance)
+    noise = covariance(reg.histograms.kind, variance)
     rng = np.random.default_rng(seed)
     u, s = bad + rng.normal(0, np.sqrt(noise.uu)), good + rng.normal(0, np.sqrt(noise.ss))
     return Masses(u, s, u + s, noise)

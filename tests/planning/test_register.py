@@ -36,8 +36,8 @@ def test_default_preset() -> None:
     assert (method.bets.count, method.bets.low, method.bets.high) == (12, 0.01, 0.95)
     centres = method.centres
     assert (centres.top, centres.count, centres.low, centres.high) == (0.8, 8, 0.05, 0.5)
-    p, e = REG.privacy, REG.encoding
-    assert (e.kind, e.basis, p.conversion, p.adjacency) == ("complementary", "suffix", "tight", "zero-out")
+    p, e = REG.privacy, REG.histograms
+    assert (e.kind, e.basis, p.conversion, p.adjacency) == ("complementary", "suffix", "tight", "replacement")
     assert (p.delta, e.basis_bits, p.mass_grid) == (1e-6, 8, 1)
     assert (REG.claim.min_acceptance, REG.claim.failure_probability) == (0.05, 0.05)
     assert (REG.schedule.batch, REG.schedule.rounds, REG.schedule.policy) == (200, 30, "first")
@@ -50,7 +50,8 @@ def test_paper_preset() -> None:
     method = reg.certificate
     assert isinstance(method, Stitched)
     assert (method.method, method.sampling_budget, method.noise_budget) == ("contrast", 0.025, 0.025)
-    assert (reg.encoding.kind, reg.encoding.basis, reg.privacy.conversion) == ("paired", "bins", "paper")
+    assert (reg.histograms.kind, reg.histograms.basis, reg.privacy.conversion) == ("paired", "bins", "paper")
+    assert reg.privacy.adjacency == "zero-out"
 
 
 def test_budgets_follow_the_failure_probability() -> None:

@@ -60,7 +60,8 @@ SITES = some(values(name=WORDS, records=COUNT, charged=COUNT, share=REAL, weight
 PRIVACY = values(
     unit=st.sampled_from(["record", "source"]), adjacency=st.sampled_from(["replacement", "zero-out"]),
     mechanism=st.sampled_from(["discrete Gaussian", "none"]), encoding=st.sampled_from(["complementary", "paired"]),
-    basis=st.sampled_from(["suffix", "bins"]), epsilon=REAL, replacement_epsilon=REAL, delta=FINITE,
+    basis=st.sampled_from(["suffix", "bins"]), epsilon=REAL, replacement_epsilon=REAL,
+    zero_out_epsilon=REAL, delta=FINITE,
     conversion=st.sampled_from(["tight", "paper"]), rho=REAL, scale=REAL, thresholds=WORDS,
 )  # fmt: skip
 SHARED = {
@@ -140,7 +141,8 @@ def certificate(**fields: Any) -> Certificate:
         "sites": [{"name": "a", "records": 2000, "charged": 0, "share": 1.0, "weight": 1.0, "drift": 0.0}],
         "privacy": {
             "unit": "record", "adjacency": "replacement", "mechanism": "none", "encoding": "complementary",
-            "basis": "suffix", "epsilon": math.inf, "replacement_epsilon": math.inf, "delta": 0.0,
+            "basis": "suffix", "epsilon": math.inf, "replacement_epsilon": math.inf, "zero_out_epsilon": math.inf,
+            "delta": 0.0,
             "conversion": "tight", "rho": math.inf, "scale": 0.0, "thresholds": "declared",
         },
         "assumptions": [{"what": "this", "how": "declared"}], "calibrated": "2026-01-02T03:04:05Z",

@@ -62,6 +62,10 @@ NONSENSE: dict[str, tuple[str, dict[str, Any], str]] = {
     "unknown field": ("schedule", {"speed": 1}, "Extra inputs"),
     "text for number": ("schedule", {"batch": "200"}, "batch"),
     "zero batch": ("schedule", {"batch": 0}, "batch"),
+    "shrinking": ("schedule", {"growth": 0.9}, "growth"),
+    "priors short": ("certificate", {"bets": {"count": 2, "priors": [[0.5, 0.5]]}}, "one prior per threshold"),
+    "prior of other bets": ("certificate", {"bets": {"priors": [[0.5, 0.5]] * 20}}, "every bet"),
+    "prior of nothing": ("certificate", {"bets": {"count": 2, "priors": [[1.0, 0.0]] * 20}}, "positive share"),
     "answers of a record": ("privacy", {"max_answers": 3}, "max_answers"),
     "too fine": ("privacy", {"unit": "source", "max_answers": 12, "loss_grid": 100}, "too fine"),
 }
@@ -72,6 +76,16 @@ def test_nonsense_is_refused(name: str) -> None:
     section, values, message = NONSENSE[name]
     with pytest.raises(ValueError, match=message):
         changed(REG, **{section: values})
+
+
+def test_what_came_later_is_written_only_where_it_is_used() -> None:
+    """Registrations without planned bets or growing batches keep their bytes and digests."""
+    assert "growth" not in REG.model_dump()["schedule"]
+    assert "priors" not in REG.model_dump()["certificate"]["bets"]
+    planned = changed(REG, schedule={"growth": 1.5}, certificate={"bets": {"count": 2, "priors": [[0.25, 0.75]] * 20}})
+    assert len({REG.digest, planned.digest, changed(planned, schedule={"growth": 1.0}).digest}) == 3
+    assert Registration.from_toml(planned.to_toml()) == planned
+    assert changed(REG, schedule={"growth": 1.0}, certificate={"bets": {"priors": None}}).digest == REG.digest
 
 
 def test_sites_are_checked() -> None:

@@ -367,7 +367,7 @@ class Watch:
         self.most = 0
         self._patch = monkeypatch
         self.results(window_module, "key_stream", lambda keys: self.watched(keys, len))
-        self.results(streamed_site, "histogram", lambda counts: counts, of=lambda _, units: self.saw(len(units)))
+        self.results(streamed_site, "counted", lambda counts: counts, of=lambda _, units: self.saw(len(units)))
         self.results(Table, "frames", lambda frames: (self.saw(frame.height, frame) for frame in frames))
         for reader in ("collect", "_collect_eager"):
             self.results(pl.LazyFrame, reader, lambda frame: self.saw(frame.height, frame))

@@ -183,7 +183,7 @@ def test_the_papers_rule_shows_its_contrast(tmp_path: Path, rounds: int) -> None
 def test_an_abstention_says_what_it_would_have_taken(abstained: Path) -> None:
     view = view_run(abstained)
     assert view["status"] == "ABSTAIN"
-    assert "rates seen" in view["outlook"]["words"]
+    assert "too few to tell" in view["outlook"]["words"]
     for text in (view_text(view), page(view), card_markdown(view)):
         assert "ABSTAIN" in text
         assert view["outlook"]["words"] in text

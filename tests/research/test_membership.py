@@ -31,8 +31,9 @@ from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.basis import sensitivity_squared
 from fedsrc.maths.privacy import delta_gaussian, rho_of_scale
 from fedsrc.planning.register import Choices, register_grid
+from fedsrc.planning.sealing import Seal, seal
 from fedsrc.protocol.registration import Registration
-from fedsrc.records.masses import histogram, unit_masses
+from fedsrc.records.masses import counted, unit_masses
 from fedsrc.server.recruiter import make_requests
 from fedsrc.site.noise import add_discrete_gaussian
 from research import membership
@@ -53,7 +54,7 @@ def small(preset: Any = "default", epsilon: float = 3.0, delta: float = 0.05) ->
 
 def pair_of(reg: Registration) -> Worlds:
     """The worst change of one unit beside four others."""
-    return membership.worlds(reg, histogram(reg, single_units([0.1, 0.5, 0.5, 0.9], [1.0, 0.0, 1.0, 0.0])))
+    return membership.worlds(reg, counted(reg, single_units([0.1, 0.5, 0.5, 0.9], [1.0, 0.0, 1.0, 0.0])))
 
 
 def supported(reg: Registration) -> Worlds:
@@ -136,7 +137,7 @@ def test_the_worst_change_reaches_the_registered_sensitivity(basis: str, encodin
     fields = {"adjacency": adjacency, "loss_grid": 4}
     reg = changed(base, privacy=fields, encoding={"kind": encoding, "basis": basis})
     rule, pair = reg.mechanism, pair_of(reg)
-    squared = sensitivity_squared(rule.basis, reg.encoding.kind, reg.privacy.adjacency)
+    squared = sensitivity_squared(rule.basis, reg.histograms.kind, reg.privacy.adjacency)
     assert pair.distance**2 == pytest.approx(squared * rule.grid**2, rel=1e-12)
     assert pair.mu**2 / 2 == pytest.approx(rule.rho, rel=1e-12)
 
@@ -144,10 +145,17 @@ def test_the_worst_change_reaches_the_registered_sensitivity(basis: str, encodin
 @pytest.mark.parametrize("preset", ["default", "paper"])
 def test_the_worst_unit_is_a_record(preset: str) -> None:
     """What is audited is what a site would count for an unsupported answer with the highest score."""
-    reg = small(preset)
+    reg = changed(small(preset), privacy={"adjacency": "zero-out"})
     nothing, unit = membership.worst_change(reg)
     assert not nothing.any()
     np.testing.assert_array_equal(unit, unit_masses(reg, single_units([1.0], [1.0]))[0])
+
+
+def test_the_worst_pair_is_of_two_records() -> None:
+    """By default: a supported and an unsupported answer with the highest score."""
+    reg = small()
+    pair = {each.tobytes() for each in membership.worst_change(reg)}
+    assert pair == {unit_masses(reg, single_units([1.0], [loss]))[0].tobytes() for loss in (0.0, 1.0)}
 
 
 def test_a_registration_without_noise_is_refused() -> None:
@@ -312,6 +320,36 @@ def test_the_gaussian_is_near_the_exact_loss_of_a_fine_lattice_and_not_of_a_coar
 
 
 # Real releases and broken ones
+
+
+def sealed(epsilon: float = 3.0) -> Registration:
+    """Contrasts of two thresholds, under replacement."""
+    fields = {**small(epsilon=epsilon).model_dump(), "schedule": {"rounds": 1}}
+    fields["privacy"]["adjacency"] = "replacement"
+    plan = Seal((0.4, 0.7), (0.5, 0.5), ((0.2, 1.0, (0.5, 0.5)),))
+    return seal(Registration.model_validate(fields), plan)
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replacement"])
+def test_the_worst_change_of_contrasts_reaches_their_sensitivity(adjacency: str) -> None:
+    reg = changed(sealed(), privacy={"adjacency": adjacency})
+    pair = pair_of(reg)
+    assert pair.distance == pytest.approx(reg.mechanism.sensitivity, rel=1e-12)
+    assert pair.mu**2 / 2 == pytest.approx(reg.mechanism.rho, rel=1e-12)
+
+
+def test_real_sealed_releases_stay_within_the_claim_and_too_little_noise_is_noticed() -> None:
+    reg = sealed()
+    pair, claim = pair_of(reg), membership.claim_of(reg)
+    request = make_requests(reg, [5], number=0, round=1)[0]
+    found = audited(reg, pair, partial(membership.real_releases, reg, request))
+    true = membership.epsilon_gaussian(pair.mu, claim.delta)
+    assert 0.5 * true < found.bounds.epsilon <= true < claim.epsilon
+    assert 0.4 * claim.rho < found.bounds.rho <= claim.rho
+    rule, scale = reg.mechanism, reg.mechanism.scale / 2
+    rho = rho_of_scale(rule.sensitivity**2, scale)
+    broken = partial(add_discrete_gaussian, scale=scale, sensitivity=rule.sensitivity, rho=rho)
+    assert "rho" in audited(reg, pair, broken).refuted(claim)
 
 
 def test_real_releases_stay_within_the_claim_and_the_attack_is_felt() -> None:

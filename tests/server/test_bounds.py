@@ -112,7 +112,7 @@ def test_transfer_counts_charged_slots_and_drift() -> None:
     reg = registration(SITES, weights={"a": 0.5, "b": 0.5}, drift={"a": 0.1})
     tally = replace(empty(reg), slots=(300, 100))
     assert transfer(reg, tally) == pytest.approx(0.25 + 0.05)
-    assert transfer(reg, lose(reg, tally, 1, 200, 1)) == pytest.approx(0.05)
+    assert transfer(reg, lose(reg, tally, [(1, 200)], 1)) == pytest.approx(0.05)
     as_calibrated = registration(SITES, drift={"a": 0.1})
     assert transfer(as_calibrated, replace(empty(as_calibrated), slots=(300, 100))) == pytest.approx(0.075)
     assert transfer(reg, empty(reg)) == 1.0
@@ -208,7 +208,7 @@ def test_plausibility_limits_are_the_registered_ones() -> None:
 def test_the_tally_adds_exactly() -> None:
     reg = registration(SITES, thresholds=3, grid=True)
     one, other = released(reg, [1, 2, 3, 4], [0, 1, 0, 1], 10), released(reg, [5, 0, 0, 1], [0, 0, 0, 2], 8)
-    tally = add(empty(reg), [(0, one), (1, other)])
+    tally = add(empty(reg), [([(0, 10)], one), ([(1, 8)], other)])
     assert (tally.slots, tally.releases, tally.total) == ((10, 8), 2, 18)
     assert tally.sums.tolist() == (np.array([one.first, one.second]) + np.array([other.first, other.second])).tolist()
 
@@ -224,8 +224,8 @@ def test_a_missing_release_is_charged_with_the_worst_that_passes_for_honest(seed
     withheld = released(base, first, second, n)
     if implausible(base, withheld, 5) is not None:
         return
-    before = add(empty(base), [(0, released(base, [0, 300, 200, 100], [0, 20, 10, 5], 700))])
-    charged, folded = (sample(base, t) for t in (lose(base, before, 0, n, 5), add(before, [(0, withheld)])))
+    before = add(empty(base), [([(0, 700)], released(base, [0, 300, 200, 100], [0, 20, 10, 5], 700))])
+    charged, folded = (sample(base, t) for t in (lose(base, before, [(0, n)], 5), add(before, [([(0, n)], withheld)])))
     assert charged.N == folded.N
     np.testing.assert_array_equal(charged.masses.noise.uu, folded.masses.noise.uu)
     rungs = betting.ladder(base.certificate.ladder)  # type: ignore[union-attr]

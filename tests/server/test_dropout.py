@@ -24,7 +24,7 @@ Charge = Callable[[Registration, int], tuple[float, float]]
 
 def full_charge(reg: Registration, number: int) -> tuple[float, float]:
     """What `lose` charges at the only threshold: unsupported and supported mass."""
-    charge = lose(reg, empty(reg), 0, SLOTS, number).charge
+    charge = lose(reg, empty(reg), [(0, SLOTS)], number).charge
     return float(charge.unsupported[0]), float(charge.supported[0])
 
 

@@ -6,7 +6,7 @@ another way taken in again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -18,8 +18,8 @@ from fedsrc.errors import FedsrcError
 from fedsrc.maths.privacy import rho_tight
 from fedsrc.protocol.messages import START, Link, Request
 from fedsrc.records.units import Names, Units
-from fedsrc.site.ledger import Ledger
-from fedsrc.site.recognition import DEVELOPMENT
+from fedsrc.site.ledger import Ledger, Take
+from fedsrc.site.recognition import DEVELOPMENT, Intake
 
 UNITS = Units(np.arange(11), np.linspace(0, 1, 10), np.zeros(10), tuple("abcdefghij"))
 NAMED = Names(UNITS.ids)
@@ -43,6 +43,21 @@ class Maker:
         return f"release {len(self.seen)}".encode()
 
 
+def answer(
+    ledger: Ledger,
+    intake: Intake,
+    asked: Request,
+    rho: float,
+    make: Callable[[int, int, Link], bytes],
+    *,
+    capacity: int | None = None,
+    **how: float,
+) -> bytes:
+    """Answer from one intake."""
+    take = Take(intake, asked.slots, capacity)
+    return ledger.answer([take], asked, rho, lambda firsts, link: make(firsts[0], asked.slots, link), **how)
+
+
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
     with closing(Ledger(tmp_path / "l")) as opened:
@@ -53,13 +68,13 @@ def test_spent_units_are_a_prefix_of_the_order(ledger: Ledger) -> None:
     make = Maker()
     intake = ledger.take_in("s", "t", "records", 10, NAMED)
     for number in (1, 2):
-        ledger.answer(intake, request(number), 0.1, make)
+        answer(ledger, intake, request(number), 0.1, make)
     assert [*make.seen[0], *make.seen[1]] == list(range(8))
     assert ledger.spent(intake) == 8
     with pytest.raises(FedsrcError, match="2 unspent units and was asked for 4"):
-        ledger.answer(intake, request(3), 0.1, make)
+        answer(ledger, intake, request(3), 0.1, make)
     assert ledger.spent(intake) == 8
-    ledger.answer(intake, request(4, slots=2), 0.1, make)
+    answer(ledger, intake, request(4, slots=2), 0.1, make)
     assert sorted(position for each in make.seen for position in each) == list(range(10))
 
 
@@ -69,10 +84,10 @@ def test_releases_under_a_registration_are_a_chain(ledger: Ledger) -> None:
     other = request(9, slots=1).model_copy(update={"registration": "1" * 64})
     fails = {"0" * 64: 0.05, "1" * 64: 0.01}
     first, _, third = (
-        ledger.answer(intake, each, 0.1, make, fails=fails.get(each.registration, 0.05))
+        answer(ledger, intake, each, 0.1, make, fails=fails.get(each.registration, 0.05))
         for each in (request(1), other, request(2))
     )
-    assert ledger.answer(intake, request(1), 0.1, make) == first  # asked again: nothing new
+    assert answer(ledger, intake, request(1), 0.1, make) == first  # asked again: nothing new
     assert make.links == [Link(1, START, 1), Link(1, START, 2, 0.05), Link(2, digest_bytes(first), 2, 0.01)]
     assert third != first
 
@@ -81,11 +96,11 @@ def test_the_same_request_gives_the_same_bytes_for_ever(tmp_path: Path) -> None:
     make = Maker()
     with closing(Ledger(tmp_path / "l")) as first:
         intake = first.take_in("s", "t", "records", 10, NAMED)
-        data = first.answer(intake, request(1), 0.1, make)
+        data = answer(first, intake, request(1), 0.1, make)
     with closing(Ledger(tmp_path / "l")) as again:
         same = again.take_in("s", "t", "records", 10, NAMED)
         assert same == intake
-        assert again.answer(same, request(1), 0.1, make) == data
+        assert answer(again, same, request(1), 0.1, make) == data
     assert len(make.seen) == 1
 
 
@@ -96,7 +111,7 @@ def test_a_failure_while_releasing_spends_nothing(ledger: Ledger) -> None:
         raise RuntimeError("no noise today")
 
     with pytest.raises(RuntimeError):
-        ledger.answer(intake, request(1), 0.1, fail)
+        answer(ledger, intake, request(1), 0.1, fail)
     assert ledger.spent(intake) == 0
 
 
@@ -139,9 +154,9 @@ def test_the_sites_limit_holds_inside_the_transaction(ledger: Ledger) -> None:
     ledger.limit(1.0)
     assert ledger.max_epsilon() == 1.0
     with pytest.raises(FedsrcError, match="more than epsilon 1"):
-        ledger.answer(intake, request(1), rho_tight(1.0, 1e-6) * 1.01, make)
+        answer(ledger, intake, request(1), rho_tight(1.0, 1e-6) * 1.01, make)
     assert (ledger.spent(intake), make.seen) == (0, [])
-    ledger.answer(intake, request(1), rho_tight(1.0, 1e-6), make)
+    answer(ledger, intake, request(1), rho_tight(1.0, 1e-6), make)
 
 
 def test_a_table_stays_as_it_was_first_cut(ledger: Ledger) -> None:

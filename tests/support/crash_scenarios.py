@@ -9,7 +9,7 @@ from typing import Literal
 
 from fedsrc.common.signing import public_hex
 from fedsrc.federation.local import certify_table, register_table
-from fedsrc.planning.register import Choices, development_part
+from fedsrc.planning.register import Aggregation, Choices, development_part
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.units import Records
 from research.attacks.struck import NAMES, answer_request, key, play_by_files, struck_run
@@ -19,9 +19,9 @@ Fault = Literal["none", "before", "torn", "after", "full"]
 RECORDS = table(1500, sites=NAMES, ids=True)
 
 
-def certify_registration(ledger: Path) -> Registration:
+def certify_registration(ledger: Path, aggregation: Aggregation) -> Registration:
     """From the table itself: its development part is released first."""
-    choices = Choices(0.2, 4.0, batch=100, rounds=3, policy="final")
+    choices = Choices(0.2, 4.0, batch=100, rounds=3, policy="final", aggregation=aggregation)
     return register_table(choices, RECORDS, development_part(RECORDS, "record", 0.2), ledger)
 
 
@@ -33,10 +33,15 @@ def files_registration() -> Registration:
     return Registration.model_validate(fields)
 
 
-def certify(folder: Path, run: str = "run") -> None:
+def certify(folder: Path, run: str = "run", aggregation: Aggregation = "own") -> None:
     """The local mode, from a table to a certificate."""
-    registered = certify_registration(folder / "ledger")
+    registered = certify_registration(folder / "ledger", aggregation)
     certify_table(registered, RECORDS, folder / run, folder / "ledger", key(9))
+
+
+def by_holder(folder: Path, run: str = "run") -> None:
+    """The same, with one release a round over all sites."""
+    certify(folder, run, "holder")
 
 
 def own(number: int) -> Records:
@@ -53,7 +58,7 @@ def answer(folder: Path, path: Path) -> Path:
     return answer_request(folder, path, own)
 
 
-SCENARIOS: dict[str, Callable[..., None]] = {"certify": certify, "files": by_files}
+SCENARIOS: dict[str, Callable[..., None]] = {"certify": certify, "holder": by_holder, "files": by_files}
 
 
 def child(scenario: str, folder: str, fault: Fault, at: int, run: str = "run") -> None:

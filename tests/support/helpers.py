@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fedsrc.common.canonical import digest
 from fedsrc.planning.register import Choices, development_part, register
+from fedsrc.planning.sealing import Seal, seal
 from fedsrc.protocol.messages import Link, Release, Request
 from fedsrc.protocol.registration import Registration
-from fedsrc.records.masses import histogram
+from fedsrc.records.masses import counted
 from fedsrc.records.units import Records, Units
 from fedsrc.site.release import make_release
 from tests.support import ROOT
@@ -61,9 +63,27 @@ def changed(base: Registration, **sections: dict[str, Any]) -> Registration:
     return Registration.model_validate(fields)
 
 
+def sealed_registration(
+    records: Records | None = None,
+    *,
+    values: Sequence[float] = (0.45, 0.55, 0.65),
+    weights: Sequence[float] = (0.2, 0.3, 0.5),
+    bets: Sequence[float] = (0.6, 0.6, 0.6),
+    looks: Sequence[tuple[int, float]] = ((1, 1.0),),
+    targets: Sequence[tuple[float, float]] = ((0.2, 1.0),),
+    line: str = "exact",
+    **choices: Any,
+) -> Registration:
+    """A sealed registration of given thresholds, bets, looks (round, share) and targets (risk, share)."""
+    settings = {"batch": 200, "target_risk": targets[0][0], **choices}
+    base = changed(registration(records, rounds=looks[-1][0], **settings), privacy={"adjacency": "replacement"})
+    tests = tuple((risk, share, tuple(bets)) for risk, share in targets)
+    return seal(base, Seal(tuple(values), tuple(weights), tests, tuple(looks), line))
+
+
 def release_of(reg: Registration, request: Request, units: Units, link: Link = FIRST) -> Release:
     """A real release of those units; by itself, a site's first."""
-    return make_release(reg, request, histogram(reg, units), link, order="shuffled", time="2026-01-02T03:04:05Z")
+    return make_release(reg, request, counted(reg, units), link, order="shuffled", time="2026-01-02T03:04:05Z")
 
 
 def single_units(score: list[float], loss: list[float]) -> Units:

@@ -54,7 +54,9 @@ class Account:
 
 def spends(ledger: Path, site: str) -> list[Spend]:
     """Every release that a ledger holds."""
-    query = "SELECT request, intake, first, slots, release FROM spend ORDER BY intake, first"
+    query = (
+        "SELECT request, intake, first, slots, release FROM spend JOIN release USING (request) ORDER BY intake, first"
+    )
     with closing(sqlite3.connect(ledger)) as sql:
         return [Spend(site, *row) for row in sql.execute(query)]
 

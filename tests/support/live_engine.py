@@ -91,7 +91,7 @@ class Site:
     def _check(self, order: SignedRequest, release: bytes) -> None:
         """What leaves a site is in its ledger's file, and written down for the check that it is always the same."""
         with closing(sqlite3.connect(self.folder / f"{self.name}.ledger")) as sql:
-            row = sql.execute("SELECT release FROM spend WHERE request = ?", (order.request.digest,)).fetchone()
+            row = sql.execute("SELECT release FROM release WHERE request = ?", (order.request.digest,)).fetchone()
         with (self.folder / OUT).open("a") as file:
             print(order.request.digest, digest_bytes(release), file=file)
         assert row is not None, "a release left its site before it was in the ledger"

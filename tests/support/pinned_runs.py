@@ -60,6 +60,9 @@ LOCAL: dict[str, dict[str, Any]] = {
     "recruit": {"target_risk": 0.25, "epsilon": 4.0, "policy": "recruit", "rounds": 12},
     "abstain": {"target_risk": 0.02, "epsilon": 1.0, "rounds": 3},
     "adversarial": {"target_risk": 0.25, "epsilon": 4.0, "dropout": "adversarial"},
+    "zero-out": {"target_risk": 0.25, "epsilon": 4.0, "adjacency": "zero-out"},
+    "holder": {"target_risk": 0.25, "epsilon": 4.0, "aggregation": "holder"},
+    "holder-charged": {"target_risk": 0.25, "epsilon": 4.0, "aggregation": "holder", "dropout": "adversarial"},
 }
 
 

@@ -106,7 +106,7 @@ def _atom(registration: Registration, answers: list[tuple[int, int, int]]) -> In
     """Return masses (2, m+1) of answers given as bin, unsupported mass and whole mass, in grid units."""
     masses = np.zeros((2, len(registration.thresholds.values) + 1), dtype=np.int64)
     for place, bad, whole in answers:
-        masses[0, place] += whole if registration.encoding.kind == "paired" else whole - bad
+        masses[0, place] += whole if registration.histograms.kind == "paired" else whole - bad
         masses[1, place] += bad
     return masses
 

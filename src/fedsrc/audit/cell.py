@@ -175,7 +175,7 @@ def _registration(
         thresholds=len(values), min_acceptance=setting.min_acceptance, delta=setting.delta, batch=setting.batch,
         failure_probability=setting.failure_probability, rounds=_rounds(setting, sites),
         policy=setting.policy, weights=weights, drift=dict.fromkeys(names, setting.drift), max_answers=answers,
-        loss_grid=1 if binary else GRADED_GRID,
+        loss_grid=1 if binary else GRADED_GRID, adjacency="zero-out",  # as the paper's, and the comparators'
     )  # fmt: skip
     made = register_grid(choices, names)
     equal = (1.0 / len(values),) * len(values)
@@ -192,7 +192,7 @@ def _finish(
     heldout: Floats | None, surrogate: bool, items: bool, deployed: Sequence[Support] | None = None,
 ) -> Cell:  # fmt: skip
     """Let the deployment drift and labels get noisy; facts are of the deployment and of true labels."""
-    encoding = registration.encoding.kind
+    encoding = registration.histograms.kind
     if deployed is None:
         drift = setting.drift
         deployed = [drifted(site, encoding, 0, drift) for site in sites] if drift else sites

@@ -63,9 +63,9 @@ def happen(cell: Cell, *, trials: int, seed: tuple[int, ...], per_site: bool = F
     pools = [Pool(site, trials, draws, one_by_one, _order(site, setting, trials, draws)) for site in cell.sites]
     limits = [_limit(site, setting, cell.registration) for site in cell.sites]
     log = _Log(trials, cell, per_site)
-    for _ in range(plan.schedule.rounds):
+    for round in range(1, plan.schedule.rounds + 1):
         left = np.stack([pool.left for pool in pools], axis=1)
-        wanted = asked(plan, log.slots + log.missing, left)
+        wanted = asked(plan, log.slots + log.missing, left, round=round)
         if not wanted.any():
             break
         slots = np.where(arrivals(coins, setting.dropout, wanted), wanted, 0)
@@ -100,7 +100,7 @@ class Limit:
 
 def _limit(site: Support, setting: Setting, registration: Registration) -> Limit:
     """Return the limit that about `withheld` of the releases exceed."""
-    r, paired = setting.target_risk, registration.encoding.kind == "paired"
+    r, paired = setting.target_risk, registration.histograms.kind == "paired"
     per_mass = np.array([-r, 1.0 if paired else 1.0 - r]) / registration.privacy.mass_grid
     weights = np.repeat(per_mass[:, None], site.masses.shape[-1], axis=1)
     weights[:, 0] = 0.0

@@ -17,7 +17,11 @@ from fedsrc.site.policy import allow, describe_registration
 @click.argument("registration", type=FilePath)
 @click.option("--site", required=True, help="The site's name in the registration.")
 @click.option("--ledger", type=FilePath, required=True, help="The site's ledger, beside its records.")
-@click.option("--max-epsilon", type=EPSILON, help="Set the most privacy loss the site will ever spend on a unit.")
+@click.option(
+    "--max-epsilon",
+    type=EPSILON,
+    help="Set the most privacy loss the site will ever spend on a unit, for it being this one or any other.",
+)
 @click.option("--show", is_flag=True, help="Only show what is asked.")
 @click.option("--withdraw", is_flag=True, help="Take an earlier permission back.")
 def allow_command(

@@ -31,14 +31,21 @@ from fedsrc.common import signing
 from fedsrc.common.places import ledger_beside
 from fedsrc.common.words import count, risk_words
 from fedsrc.errors import FedsrcError
+from fedsrc.face import wished
 from fedsrc.federation.local import certify_table
-from fedsrc.planning.register import Choices
+from fedsrc.planning.plan import Wish
+from fedsrc.planning.register import Choices, for_table
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import calibrating
 from fedsrc.records.stream import Table
 from fedsrc.records.units import Records
 from fedsrc.server.state import Replay
+
+DEFAULTS = {
+    "rounds": "30, or what the table needs",
+    "policy": "enough; first where the sites have no weights, and in the paper's preset",
+}
 
 
 @click.command("certify")
@@ -51,7 +58,8 @@ from fedsrc.server.state import Replay
 @click.option("--check", is_flag=True, help="Read the table, say what would be used, and spend nothing.")
 @FRESH
 @SIGN_WITH
-@options(choices(Choices))
+@options(choices(Choices, DEFAULTS))
+@options(choices(Wish))
 @options(TABLE_OPTIONS)
 @FORMAT
 @KEY
@@ -82,13 +90,13 @@ def certify_command(
         registered = Registration.read(registration)
         say(uses(source, registered.privacy.unit, table.site_names))
     else:
-        picked = choices_of(settings, table, records)
+        picked = for_table(choices_of(settings, table, records), table, settings)
         say(uses(source, picked.unit, table.site_names))
         if check:
             registered = draft_registration(table, picked)
         else:
             registered = new_registration(
-                table, picked, ledger or ledger_beside(records), in_order=in_order, fresh=fresh
+                table, picked, ledger or ledger_beside(records), wished(settings), in_order=in_order, fresh=fresh
             )
     if check:
         show_check(source, table, registered, output)

@@ -14,6 +14,7 @@ from fedsrc.cli.streams import say, stop_on_terminate
 from fedsrc.common.places import ledger_beside
 from fedsrc.demo import answers_table as demo_data
 from fedsrc.demo.parties import demo_live
+from fedsrc.planning.plan import Wish
 from fedsrc.planning.register import Choices
 from fedsrc.records.table import read_records
 from fedsrc.server.verify import verify
@@ -35,7 +36,7 @@ def demo_command(folder: Path, live: bool, output: str, key: Path | None) -> Non
     say(demo_data.ABOUT)
     records = read_records(table)
     weights = dict.fromkeys(records.site_names, 0.2)
-    registration = new_registration(records, Choices(0.2, 4.0, batch=100, weights=weights), ledger_beside(table))
+    registration = new_registration(records, Choices(0.2, 4.0, weights=weights), ledger_beside(table), Wish())
     certified(registration, records, folder / "run", ledger_beside(table), key)
     found = verify(folder / "run")
     finish(found.signed, found.replay, folder / "run", output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -14,6 +14,7 @@ from fedsrc.cli.progress import progress
 from fedsrc.cli.table import read_table
 from fedsrc.cli.types import EPSILON, SHARE, FilePath, many
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.kinds import Adjacency
 from fedsrc.planning.forecast import forecasts, from_declared, from_development
 from fedsrc.protocol.registration import Registration
 
@@ -29,6 +30,9 @@ LEVELS = (float("inf"), 8.0, 4.0, 2.0, 1.0)
 @click.option(
     "--epsilons", type=many(EPSILON), help="Epsilons to try  [default: inf, 8, 4, 2, 1 and the registered one]"
 )
+@click.option(
+    "--adjacency", type=click.Choice(get_args(Adjacency)), help="What epsilon is for  [default: as registered]"
+)
 @options(TABLE_OPTIONS)
 @FORMAT
 def forecast_command(
@@ -38,6 +42,7 @@ def forecast_command(
     risk: float | None,
     targets: tuple[float, ...] | None,
     epsilons: tuple[float, ...] | None,
+    adjacency: Adjacency | None,
     output: str,
     **settings: Any,
 ) -> None:
@@ -46,6 +51,9 @@ def forecast_command(
     From --records it is exact, without noise: for whoever may see them.
     """
     registered = Registration.read(registration)
+    if adjacency is not None:
+        privacy = registered.privacy.model_copy(update={"adjacency": adjacency})
+        registered = registered.model_copy(update={"privacy": privacy})
     if records is not None and acceptance is None and risk is None:
         sites = from_development(registered, read_table(records, settings))
     elif records is None and acceptance is not None and risk is not None:

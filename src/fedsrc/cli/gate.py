@@ -14,9 +14,9 @@ import click
 from fedsrc.cli.options import FORMAT, LIFE, TRUST_NEEDED, listening, named, options
 from fedsrc.cli.output import show
 from fedsrc.cli.streams import say
-from fedsrc.cli.types import AnyPath
+from fedsrc.cli.types import SHARE, AnyPath
 from fedsrc.errors import FedsrcError, MissingExtraError
-from fedsrc.gate.gate import Gate, Status
+from fedsrc.gate.gate import Decision, Gate, Status
 
 NUMBERS = ("target_risk", "failure_probability")
 DAY = 86_400
@@ -26,6 +26,7 @@ CERTIFICATE = [
     click.option(
         "--claim", multiple=True, callback=named, help="NAME=VALUE that the certificate must say; repeatable."
     ),
+    click.option("--target", type=SHARE, help="Risk to promise: any shown, or more.  [default: the registered one]"),
     click.option("--halt-file", type=AnyPath, help="Where a halt is kept.  [default: CERTIFICATE's file + .halt]"),
     *LIFE,
 ]
@@ -45,7 +46,7 @@ def check_command(score: float, output: str, **given: Any) -> None:
     gate = gate_of(**given)
     decision = gate.decide(score)
     word = "accepted" if decision.accepted else "abstained"
-    show(output, decision._asdict(), f"{word}: {decision.reason} (threshold {decision.threshold!r})")
+    show(output, decision._asdict(), f"{word}: {decision.reason} (threshold {_promise(decision)})")
     if output == "text":
         note_expiry(gate.status())
     sys.exit(0 if decision.accepted else 1)
@@ -85,7 +86,7 @@ def serve_command(
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         note_expiry(gate.status())
         note_halt(gate)
-        serve(gate, listener, limits, lambda: say(f"Gate at {address}: score >= {gate.status().threshold!r}"))
+        serve(gate, listener, limits, lambda: say(f"Gate at {address}: score >= {_promise(gate.status())}"))
     say("Stopped.")
 
 
@@ -96,6 +97,10 @@ def gate_of(certificate: Path, trust: tuple[str, ...], claim: dict[str, str] | N
     except ValueError as error:
         raise FedsrcError(f"--claim: {error}") from error
     return Gate(certificate, trusted=trust, claim=meant, **files)
+
+
+def _promise(found: Decision | Status) -> str:
+    return f"{found.threshold!r}, risk at most {found.target_risk:g}"
 
 
 def note_expiry(status: Status) -> None:

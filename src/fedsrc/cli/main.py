@@ -32,6 +32,7 @@ COMMANDS = {  # the first sentence of each one's help: `fedsrc --help` loads no 
     "keys": "Make a signing key in FILE if there is none, and show its public part.",
     "monitor": "Watch a deployed certificate on fresh labelled RECORDS, table after table, and ring when"
     " its risk has risen.",
+    "plan": "Choose the certificate and all that it registers on labelled development RECORDS, for --units to come.",
     "register": "Fix everything before calibration: thresholds from labelled development RECORDS, and your choices.",
     "release": "At a site: answer a request file with a release file.",
     "request": "Start a run by files: write the first requests, to be carried to the sites.",

@@ -37,6 +37,7 @@ from fedsrc.protocol.registration import Registration
 
 DEFAULTS = {
     "false_alarm": Monitor.model_fields["false_alarm"].default,
+    "target_risk": "the certified one",
     "risk": "the certified target",
     **dict.fromkeys(("epsilon", "batch", "weights"), "as certified"),
 }

@@ -14,7 +14,9 @@ from pydantic import BaseModel
 from fedsrc.cli.types import COUNTS, DIGITS, EPSILON, JOBS_AT_ONCE, NUMBERS, SHARE, TEXTS, FilePath, FolderPath
 from fedsrc.common import places
 from fedsrc.monitor.monitor import MonitorChoices
-from fedsrc.planning.register import Choices, Preset
+from fedsrc.planning.aim import Objective
+from fedsrc.planning.plan import Wish
+from fedsrc.planning.register import Aggregation, Choices, Counted, Preset
 from fedsrc.protocol.judgements import Monitor, Stitched
 from fedsrc.protocol.protection import Privacy
 from fedsrc.protocol.registration import Schedule
@@ -158,6 +160,11 @@ CHOICES: dict[str, tuple[Any, str]] = {  # its type, or how it is declared, and 
     "target_risk": (SHARE, "Largest tolerated share of unsupported answers."),
     "epsilon": (EPSILON, "Privacy loss per unit; smaller is more private; inf for none."),
     "preset": (click.Choice(get_args(Preset)), "Method and release."),
+    "encoding": (
+        click.Choice(get_args(Counted)),
+        "What releases count: totals; also second moments, which gain with sources and graded losses; or a graded loss"
+        " level by level.",
+    ),
     "method": (_one_of(Stitched, "method"), "Which of the paper's certificates, with --preset paper."),
     "unit": (_one_of(Privacy, "unit"), "What is protected and independent."),
     "thresholds": (click.IntRange(1, 10_000), "How many candidates."),
@@ -166,8 +173,18 @@ CHOICES: dict[str, tuple[Any, str]] = {  # its type, or how it is declared, and 
     "min_acceptance": (SHARE, "Least useful share of accepted answers."),
     "failure_probability": (SHARE, "Most probability that the certificate is wrong."),
     "delta": (SHARE, "Probability outside the privacy loss."),
+    "adjacency": (
+        _one_of(Privacy, "adjacency"),
+        "What epsilon is for: a unit being this one or any other, or this one or one below every threshold."
+        "  [default: replacement; with --preset paper, zero-out]",
+    ),
     "batch": (click.IntRange(1), "Units per site and round."),
     "rounds": (click.IntRange(1), "Most rounds."),
+    "aggregation": (
+        click.Choice(get_args(Aggregation)),
+        "own: every site adds its own noise; holder: one process holds all sites and adds one noise a round."
+        "  [default: own; holder for a table with several sites that is certified at once]",
+    ),
     "policy": (_one_of(Schedule, "policy"), "When to stop asking, and whom to ask."),
     "dropout": (_one_of(Schedule, "dropout"), "What a site's absence may depend on."),
     "max_answers": (click.IntRange(1, 20), "Answers kept per source."),
@@ -186,6 +203,17 @@ CHOICES: dict[str, tuple[Any, str]] = {  # its type, or how it is declared, and 
     "server_key": (str, "Public key of the server that may ask and sign."),
     "site_keys": (TEXTS, "Public keys of the sites: releases must be signed."),
     "capacities": (COUNTS, "Most units each site will give."),
+    "certificate": (
+        click.Choice(["sealed", "open", "plain"]),
+        "sealed: registered looks at this target, most power with noise; open: any look, every target; plain: open,"
+        " without a plan.  [default: sealed with privacy, open without; plain with --batch, --rounds, --policy or"
+        " --grid]",
+    ),
+    "looks": (click.IntRange(1, 20), "Looks of a sealed certificate, each with its share of the failure probability."),
+    "objective": (
+        click.Choice(get_args(Objective)),
+        "What a plan is best for: acceptance with the units there are, or few records, labels or rounds.",
+    ),
     "false_alarm": (SHARE, "Most probability of any false alarm, ever."),
     "run_length": (click.IntRange(2), "Instead: least mean number of units until a false alarm."),
     "risk": (SHARE, "Risk above which it rings."),
@@ -194,7 +222,7 @@ CHOICES: dict[str, tuple[Any, str]] = {  # its type, or how it is declared, and 
 
 
 def choices(
-    kind: type[Choices] | type[MonitorChoices], defaults: Mapping[str, object] | None = None
+    kind: type[Choices] | type[Wish] | type[MonitorChoices], defaults: Mapping[str, object] | None = None
 ) -> list[Option[Any]]:
     """Declare the options of a registration or a monitor. Help shows the class's defaults, or those given here."""
     return [_choice(field, (defaults or {}).get(field.name)) for field in fields(kind) if field.name in CHOICES]

@@ -10,9 +10,10 @@ from fedsrc.cli.streams import say
 from fedsrc.cli.table import development_words, fallback_words, mixture_words
 from fedsrc.common.words import count
 from fedsrc.face import DEVELOPMENT_SHARE, chosen
-from fedsrc.federation.local import register_table
+from fedsrc.federation.local import plan_table
 from fedsrc.planning.labels import development_labels
-from fedsrc.planning.register import Choices, development_part, draft, origin_of
+from fedsrc.planning.plan import Wish
+from fedsrc.planning.register import Choices, development_part, draft, held_together, origin_of
 from fedsrc.protocol.protection import Development
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import development_count
@@ -21,12 +22,15 @@ from fedsrc.server.wording_2 import thresholds_words
 
 
 def new_registration(
-    table: Records, picked: Choices, ledger: Path, *, in_order: bool = False, fresh: bool = False
+    table: Records, picked: Choices, ledger: Path, wish: Wish, *, in_order: bool = False, fresh: bool = False
 ) -> Registration:
-    """Register from a part of the table itself, and say so."""
+    """Register from a part of the table itself, planned on it, and say so."""
+    picked = held_together(picked, table)
     development = set_apart(table, picked)
-    registration = register_table(picked, table, development, ledger, in_order=in_order, fresh=fresh)
+    registration, planned = plan_table(picked, table, development, ledger, wish, in_order=in_order, fresh=fresh)
     say(f"Thresholds: {thresholds_words(registration)}.")
+    for line in planned.lines() if planned else ():
+        say(line)
     for line in (*fallback_words(registration, picked), *mixture_words(registration)):
         say(line)
     return registration
@@ -34,6 +38,7 @@ def new_registration(
 
 def draft_registration(table: Records, picked: Choices) -> Registration:
     """Draft the same registration, with stand-ins for thresholds that a development release gives; spend nothing."""
+    picked = held_together(picked, table)
     development = set_apart(table, picked)
     registration = draft(picked, table, development)
     origin = origin_of(picked, registration, table, development)

@@ -5,9 +5,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from fedsrc.common.canonical import LARGEST
 
@@ -68,6 +77,17 @@ class Frozen(BaseModel):
         for name in set(self.__dict__) - set(type(self).model_fields):
             del self.__dict__[name]
         return self
+
+
+class Grown(Frozen):
+    """A value with fields that came later: left as they are by default, they are not written, and bytes stay."""
+
+    LATER: ClassVar[tuple[str, ...]]
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        unused = {each for each in self.LATER if getattr(self, each) == type(self).model_fields[each].default}
+        return {name: value for name, value in write(self).items() if name not in unused}
 
 
 def describe(error: ValidationError) -> str:

@@ -30,7 +30,7 @@ from fedsrc.protocol.transcript import Ended
 from fedsrc.records.stream import Table
 from fedsrc.records.units import Records
 from fedsrc.server.loop import ask, close
-from fedsrc.server.session import Session
+from fedsrc.server.session import Session, check_apart
 from fedsrc.server.state import Replay
 from fedsrc.site.admission import admit
 from fedsrc.site.ledger import Ledger
@@ -57,6 +57,7 @@ class Collected:
 
 def start(registration: Registration, folder: Path, key: Key) -> Collected:
     """Open a run and write the first round's requests. Called again, it writes the same ones."""
+    check_apart(registration)
     for site in registration.sites:
         if site.key is None or site.capacity is None:
             raise FedsrcError(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedsrc.common.signing import Key
 from fedsrc.errors import DamagedError, FedsrcError
+from fedsrc.planning.plan import Planned, Wish, evidence, plan
 from fedsrc.planning.register import Choices, draft, origin_of, register
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.disclosure import released_development
@@ -16,31 +17,49 @@ from fedsrc.protocol.names import TRANSCRIPT
 from fedsrc.protocol.protection import Development
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Absent, Arrived, Asked
+from fedsrc.records.development import calibrating
 from fedsrc.records.units import Records
 from fedsrc.server.session import Session
 from fedsrc.server.state import Replay
 from fedsrc.site.admission import check_key
 from fedsrc.site.develop import develop
+from fedsrc.site.holder import Holder
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow, check_limit
 from fedsrc.site.site import Site, open_sites
 
 
 class LocalCarrier:
-    """Answers requests from the sites of this process; a site that the table lacks, from what the ledger keeps."""
+    """Answers requests from the sites of this process, by one holder or each by itself; a request to a site that the
+    table lacks, from what the ledger keeps."""
 
     def __init__(self, sites: Sequence[Site], ledger: Ledger) -> None:
-        self._sites, self._ledger = {site.name: site for site in sites}, ledger
+        self._sites, self._ledger, self._registration = (
+            {site.name: site for site in sites},
+            ledger,
+            sites[0].registration,
+        )
+        self._holder = Holder(self._registration, self._sites)
 
     def __call__(self, requests: Sequence[Request], /) -> list[Answer]:
-        kept = {each.site: self._ledger.stored(each) for each in requests if each.site not in self._sites}
-        for request in requests:
-            if kept.get(request.site, b"") is None:
-                raise FedsrcError(
-                    f"an interrupted round still asks site {request.site!r} for {request.slots:,} units",
-                    hint="run the command again with the table that was being read",
-                )
-        return [kept.get(each.site) or self._sites[each.site].answer(each) for each in requests]
+        kept = [self._kept(each) for each in requests]  # before anything is released
+        return [known or self._answer(each) for known, each in zip(kept, requests, strict=True)]
+
+    def _kept(self, request: Request) -> bytes | None:
+        """Return what answered a request before, if it asks a site that the table lacks."""
+        for name, slots in self._registration.parts(request).items():
+            if name not in self._sites:
+                found = self._ledger.stored(request)
+                if found is None:
+                    raise FedsrcError(
+                        f"an interrupted round still asks site {name!r} for {slots:,} units",
+                        hint="run the command again with the table that was being read",
+                    )
+                return found
+        return None
+
+    def _answer(self, request: Request) -> bytes:
+        return self._sites[request.site].answer(request) if request.parts is None else self._holder.answer(request)
 
 
 def register_table(
@@ -65,6 +84,32 @@ def register_table(
         public = choices.public_development
         release = develop(made, records, development, ledger, public=public, in_order=in_order, fresh=fresh)
     return register(choices, records, development, sites=sites, release=release)
+
+
+def plan_table(
+    choices: Choices,
+    records: Records,
+    development: Development,
+    ledger_path: Path,
+    wish: Wish,
+    *,
+    units: Mapping[str, int] | None = None,
+    sites: Sequence[str] | None = None,
+    in_order: bool = False,
+    fresh: bool = False,
+) -> tuple[Registration, Planned | None]:
+    """Register from a table, and plan on its development units: for those that it leaves to calibrate, or for `units`
+    of each site. None: nothing is planned, because that was asked, or there is no evidence to plan on."""
+    for name in units or ():
+        if name not in (sites or records.site_names):
+            raise FedsrcError(f"units are given for {name!r}, which is no site", hint="name the sites with `sites=`")
+    base = register_table(choices, records, development, ledger_path, sites=sites, in_order=in_order, fresh=fresh)
+    known = None if wish.certificate == "plain" else evidence(base, records, development)
+    if known is None:
+        return base, None
+    rest = units or {name: len(each) for name, each in calibrating(base, records).items()}
+    made = plan(base, known, rest, wish)
+    return made.registration, made
 
 
 def certify_table(
@@ -113,10 +158,13 @@ def admit_table(
     keys: Mapping[str, Key] | None,
 ) -> list[Site]:
     """Take a table in at its sites and allow the registration there; refuse one that other registrations have spent."""
+    keys = {**(keys or {})}
+    if registration.held and registration.aggregation.kind in keys:  # the holder speaks for every site
+        keys = dict.fromkeys(records.site_names, keys[registration.aggregation.kind])
     for name in records.site_names:
         check_limit(ledger, name, registration)
         if name in registration.by_name:
-            check_key(registration, name, (keys or {}).get(name))  # its word would be unsigned, and stay in the folder
+            check_key(registration, name, keys.get(name))  # its word would be unsigned, and stay in the folder
     sites = open_sites(registration, records, ledger, in_order=in_order, fresh=fresh, keys=keys)
     if not any(site.room() for site in sites):
         raise FedsrcError(
@@ -162,9 +210,9 @@ def check_kept(session: Session, sites: Sequence[Site], ledger: Ledger) -> None:
                 continue
             request = asked[release.request]
             kept = ledger.stored(request)
-            if kept != release.to_bytes() and (kept is not None or request.site in here):
+            if kept != release.to_bytes() and (kept is not None or here & session.registration.parts(request).keys()):
                 raise DamagedError(
-                    f"does not hold the release that site {request.site!r} made for request {request.number}",
+                    f"does not hold the release that {request.asked} made for request {request.number}",
                     where=str(session.folder / TRANSCRIPT),
                     hint="it was changed since; take another folder, which gets the same releases again",
                 )

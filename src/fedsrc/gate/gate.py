@@ -53,12 +53,14 @@ class Decision(NamedTuple):
         reason: Why, in fixed words.
         threshold: The threshold in force.
         certificate: The certificate in force, by the SHA-256 of its file.
+        target_risk: The risk that the certificate promises of what the threshold accepts.
     """
 
     accepted: bool
     reason: Reason
     threshold: float
     certificate: str
+    target_risk: float
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class Status:
     reason: str
     certificate: str
     threshold: float
+    target_risk: float
     registration: str
     calibrated: str
     expires: str
@@ -93,7 +96,9 @@ class Gate:
         certificate: A run folder or a certificate file.
         trusted: Public keys, got out of band, one of which must have signed.
         claim: What the certificate must speak of, now and in every renewal: any of score, loss, population,
-            target_risk, failure_probability, unit, registration. Every field given must be equal.
+            target_risk, failure_probability, unit, registration. Every field given must be equal, as registered.
+        target: The risk to promise, where it is not the registered target: any that the evidence shows, or more. It may
+            be chosen after looking, and after an abstention. The threshold is that of the largest rung at or below it.
         halt_file: Where a halt is kept; without it, beside the certificate.
         successions: Files by which a trusted key names the one that takes its place.
         revocations: Where notices of revocation lie besides the certificate: a file, or a folder of them.
@@ -102,7 +107,7 @@ class Gate:
 
     Raises:
         FedsrcError: The certificate is not signed by a trusted key, speaks of something else, has expired, was revoked
-            or certifies nothing. One that was halted makes a gate that accepts nothing.
+            or does not show the target. One that was halted makes a gate that accepts nothing.
 
     Example:
         >>> key = Certificate.read("run/certificate.json").key
@@ -117,13 +122,14 @@ class Gate:
         *,
         trusted: Iterable[str],
         claim: Mapping[str, object] | None = None,
+        target: float | None = None,
         halt_file: Path | str | None = None,
         successions: Iterable[Path | str] = (),
         revocations: Path | str | None = None,
         renew_days: float = 30.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.path, self.renew_days = Path(certificate), renew_days
+        self.path, self.renew_days, self._target = Path(certificate), renew_days, target
         self._keys, self._claim, self._clock = (
             trust.trusted_keys(trusted, successions),
             trust.expected_claim(claim or {}),
@@ -225,7 +231,7 @@ class Gate:
         decision, certificate, said = _decide(held, now, 1.0), held.certificate, held.certificate.certificate
         return Status(
             decision.accepted, "accepting" if decision.accepted else decision.reason, certificate.digest,
-            certificate.threshold, said.registration, said.calibrated, said.expires_on,
+            certificate.threshold, certificate.target_risk, said.registration, said.calibrated, said.expires_on,
             certificate.ends - now, certificate.ends - now < self.renew_days * DAY,
             self._renewals, self._refused, self._problem, self._halts.problem,
             self._halts.revoked_words(certificate),
@@ -249,10 +255,10 @@ class Gate:
         where, text = str(self._file), read_text(self._file, MAX_BYTES)
         if held is not None and text == held.text:
             return held
-        found = trust.read_trusted(text, self._keys, where)
+        found = trust.read_trusted(text, self._keys, where, self._target)
         trust.check_claim(found, self._claim, where)
         if held is not None:
-            trust.check_renewal(found, held, where)
+            trust.check_renewal(found, held, where, self._target)
             if self._halts.known_to_cover(found):
                 raise FedsrcError(NOT_LATER, where=where, hint="certify on fresh units: docs/gate.md")
         trust.check_time(found, self._clock(), where)
@@ -310,8 +316,8 @@ class _Held(NamedTuple):
 
 
 def _hold(certificate: Trusted, *, halted: bool) -> _Held:
-    threshold, digest = certificate.threshold, certificate.digest
-    says = {reason: Decision(reason == ACCEPTED, reason, threshold, digest) for reason in REASONS}
+    threshold, digest, risk = certificate.threshold, certificate.digest, certificate.target_risk
+    says = {reason: Decision(reason == ACCEPTED, reason, threshold, digest, risk) for reason in REASONS}
     return _Held(certificate, halted, says)
 
 

@@ -14,7 +14,7 @@ from fedsrc.common.canonical import digest_bytes
 from fedsrc.common.clock import TIME
 from fedsrc.common.values import Hex
 from fedsrc.errors import FedsrcError
-from fedsrc.protocol.certificate import Certificate, parse_signed
+from fedsrc.protocol.certificate import Certificate, Signed, parse_signed
 from fedsrc.protocol.succession import Keys, keys_of
 
 SKEW = 86_400.0  # seconds: a release may be dated a day ahead of the server's clock
@@ -24,10 +24,12 @@ FOREIGN = "the certificate is foreign"
 
 @dataclass(frozen=True)
 class Trusted:
-    """A certificate that a gate may rely on, its text, and from when to when, in seconds since 1970."""
+    """A certificate that a gate may rely on, its text, the risk that is promised above which threshold, and from when
+    to when, in seconds since 1970."""
 
     certificate: Certificate
     text: str
+    target_risk: float
     threshold: float
     begins: float
     ends: float
@@ -57,14 +59,22 @@ def expected_claim(claim: Mapping[str, object]) -> dict[str, object]:
     return dict(claim)
 
 
-def read_trusted(text: str, keys: Keys, where: str) -> Trusted:
-    """Parse a certificate, and refuse one that no trusted key signed or that certifies no threshold."""
+def read_trusted(text: str, keys: Keys, where: str, target: float | None = None) -> Trusted:
+    """Parse a certificate; refuse one that no trusted key signed, or that shows no threshold for the target."""
     found = parse_signed(text, where)
     found.check_signature(where, keys=keys)
-    if not isinstance(found, Certificate) or found.threshold is None or found.expires is None:
-        raise FedsrcError(f"the certificate certifies nothing: its status is {found.status!r}", where=where)
+    if not isinstance(found, Certificate) or found.expires is None or (target is None and found.threshold is None):
+        what = f"the certificate certifies nothing: its status is {found.status!r}"
+        raise FedsrcError(what, where=where, hint=_other_hint(found))
+    shown = found.claim_at(found.target_risk if target is None else target, where)
     begins = datetime.strptime(found.calibrated, TIME).replace(tzinfo=UTC).timestamp() - SKEW
-    return Trusted(found, text, found.threshold, begins, found.expires.timestamp())
+    return Trusted(found, text, shown.target_risk, shown.threshold, begins, found.expires.timestamp())
+
+
+def _other_hint(found: Signed) -> str | None:
+    """Say which target an abstention shows all the same."""
+    least = found.strongest if isinstance(found, Certificate) and found.status == "ABSTAIN" else None
+    return None if least is None else f"its evidence shows a risk of at most {least.target_risk:g}: name it, `target=`"
 
 
 def check_claim(found: Trusted, claim: Mapping[str, object], where: str) -> None:
@@ -75,11 +85,14 @@ def check_claim(found: Trusted, claim: Mapping[str, object], where: str) -> None
             raise FedsrcError(f"{FOREIGN}: its {name} is {says[name]!r}, not {wanted!r}", where=where)
 
 
-def check_renewal(found: Trusted, held: Trusted, where: str) -> None:
-    """Refuse a certificate that speaks of something else than the one in force, or is older."""
+def check_renewal(found: Trusted, held: Trusted, where: str, target: float | None = None) -> None:
+    """Refuse a certificate that speaks of something else than the one in force, or is older.
+
+    A gate with a target of its own does not mind which one was registered: it found its own to be shown.
+    """
     about = _about(found.certificate)
     for name, was in _about(held.certificate).items():
-        if about[name] != was:
+        if about[name] != was and (name != "target_risk" or target is None):
             what = f"{FOREIGN}: its {name} is not that of the one in force"
             raise FedsrcError(what, where=where, hint="start a new gate if this is meant")
     if found.certificate.calibrated < held.certificate.calibrated:

@@ -47,6 +47,16 @@ class Basis:
         """Released coordinates per mass vector: bins 0..m, or m suffix coordinates (bin 0 enters no suffix)."""
         return self.m if self.name == "suffix" else self.m + 1
 
+    @property
+    def rows(self) -> int:
+        """Mass vectors in a release: supported and unsupported, or counts and unsupported."""
+        return 2
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """How many integers the two parts of a release hold."""
+        return self.p, self.p
+
     def encode(self, x: Ints) -> Ints:
         """Integer coordinates of integer bin masses x (..., m+1), in lattice units.
 
@@ -74,6 +84,13 @@ class Basis:
             return np.arange(self.m, 0, -1, dtype=np.float64)
         return np.cumsum(suffix_series(self.m, self.k) ** 2)[::-1] / self.unit**2
 
+    def column_norm_squared(self) -> int:
+        """Largest squared norm of a column of the encoding: chat^2 4^k, or 1 in plain bins. Theory: (ii)."""
+        if self.name == "bins":
+            return 1
+        f = suffix_numerators(self.m, self.k)
+        return int(f @ f)
+
     def spread(self, a: Floats) -> Floats:
         """Coordinate weights (p,) of the linear statistic sum_j a_j (suffix j), per lattice unit over `unit`."""
         if self.name == "bins":
@@ -91,7 +108,7 @@ def sensitivity_squared(basis: Basis, encoding: Encoding, adjacency: Adjacency) 
 
     Paper: Lemma (sensitivity). Theory: (i), (ii), (v).
     """
-    column = _column_norm_squared(basis)
+    column = basis.column_norm_squared()
     if adjacency == "zero-out":
         return column if encoding == "complementary" else 2 * column
     if encoding == "complementary":
@@ -146,14 +163,6 @@ def _toeplitz(row: NDArray[Number], x: NDArray[Number]) -> NDArray[Number]:
     n = next_fast_len(2 * m - 1, real=True)  # below 2^40 the transform's error is far below one half
     product = irfft(rfft(row, n) * rfft(x[..., ::-1], n, axis=-1), n)[..., :m][..., ::-1]
     return np.asarray(np.rint(product) if row.dtype == np.int64 else product, dtype=row.dtype)
-
-
-def _column_norm_squared(basis: Basis) -> int:
-    """Largest squared norm of a column of the encoding: chat^2 4^k, or 1 in plain bins."""
-    if basis.name == "bins":
-        return 1
-    f = suffix_numerators(basis.m, basis.k)
-    return int(f @ f)
 
 
 def _column_distance_squared(basis: Basis) -> int:

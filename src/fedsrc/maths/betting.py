@@ -38,7 +38,7 @@ class Covariance(NamedTuple):
 
 
 class Ladder(NamedTuple):
-    """Targets r (G,), increasing, each with its bets theta (G, B) and their priors p (B,)."""
+    """Targets r (G,), increasing, each with its bets theta (G, B) and their priors p: (B,), or (m, B) by threshold."""
 
     r: Floats
     theta: Floats
@@ -53,14 +53,16 @@ class Centres(NamedTuple):
     p: Floats
 
 
-def ladder(r: ArrayLike, *, count: int = 12, low: float = 0.01, high: float = 0.95) -> Ladder:
-    """For each target r the bets geomspace(low, high / (1 - r), count) with a uniform prior.
+def ladder(
+    r: ArrayLike, *, count: int = 12, low: float = 0.01, high: float = 0.95, priors: ArrayLike | None = None
+) -> Ladder:
+    """For each target r the bets geomspace(low, high / (1 - r), count), with a uniform prior or one per threshold.
 
     Theory: (iv), bets theta_b in (0, 1/(1-r)).
     """
     r = np.sort(np.asarray(r, dtype=np.float64))
     theta = np.geomspace(np.full_like(r, low), high / (1.0 - r), count, axis=-1)
-    return Ladder(r, theta, np.full(count, 1.0 / count))
+    return Ladder(r, theta, np.full(count, 1.0 / count) if priors is None else np.asarray(priors, dtype=np.float64))
 
 
 def centres(a_min: float, *, top: float = 0.8, count: int = 8, low: float = 0.05, high: float = 0.5) -> Centres:
@@ -90,7 +92,7 @@ def log_wealth(U: Floats, S: Floats, V: Covariance, N: ArrayLike, *, eta: ArrayL
 
     Theory: (iv), Theorem.
     """
-    return _log_mixture(_data(U, S, V, N, eta), _weights(rungs), rungs.p)
+    return log_mixture(data(U, S, V, N, eta), weights(rungs), rungs.p)
 
 
 def risk_upper(rejections: NDArray[np.bool_], r: Floats) -> Floats:
@@ -127,6 +129,18 @@ def d_upper(
     return np.asarray(np.minimum(1.0 - r_star, delta + eta), dtype=np.float64)
 
 
+def d_upper_of(L: Floats, N: float, *, eta: float, target: Ladder, alpha_d: float, w: Floats) -> Floats:
+    """The same of any L (..., m, B) without its prior and without eta; `target` is a ladder of one rung.
+
+    Theory: (iv), Theorem.
+    """
+    terms = np.moveaxis(L, -1, 0)
+    delta = _root(
+        terms + np.log(_ahead(target.p, terms[0])), _ahead(target.theta[0], terms[0]) * N, -np.log(alpha_d * w)
+    )
+    return np.asarray(np.minimum(1.0 - target.r[0], delta + eta), dtype=np.float64)
+
+
 def a_lower(
     A: Floats, V_A: Floats, N: float | Floats, *, eta: float | Floats, bets: Centres, alpha_a: float, w: Floats
 ) -> Floats:
@@ -142,54 +156,48 @@ def a_lower(
     return np.asarray(np.maximum(0.0, a - eta), dtype=np.float64)
 
 
-def wealth_reaches(
-    U: Floats, S: Floats, V: Covariance, N: ArrayLike, *, eta: ArrayLike, rungs: Ladder, line: ArrayLike
-) -> NDArray[np.bool_]:
-    """Which rungs each threshold rejects: log_wealth >= line, (..., m, G). NaN rejects nothing.
-
-    The line of threshold j is log 1/(alpha_d w_j). Terms are summed only where the largest leaves it open.
-
-    Theory: (iv), Theorem.
-    """
-    return _reaches(_data(U, S, V, N, eta), _weights(rungs), rungs.p, line)
-
-
-def _data(U: Floats, S: Floats, V: Covariance, N: ArrayLike, eta: ArrayLike) -> Floats:
+def data(U: Floats, S: Floats, V: Covariance, N: ArrayLike, eta: ArrayLike) -> Floats:
+    """What bets on totals multiply, (..., m, 6)."""
     return np.stack(np.broadcast_arrays(U, S, V.uu, V.us, V.ss, np.multiply(N, eta)), axis=-1)
 
 
-def _weights(rungs: Ladder) -> Floats:
-    """What each entry of `_data` adds to L_b - theta_b N eta: (6, B, G)."""
+def weights(rungs: Ladder) -> Floats:
+    """What each entry of `data` adds to L_b - theta_b N eta: (6, B, G). Theory: (iv)."""
     theta = rungs.theta.T
     x, y = slopes(rungs.r, theta)
     return np.stack([x, y, -x * x / 2.0, -x * y, -y * y / 2.0, -theta])
 
 
-def _log_mixture(data: Floats, weights: Floats, p: Floats) -> Floats:
-    """log sum_b p_b exp(data . weights_b): data (..., q), weights (q, B, G), result (..., G)."""
+def log_mixture(data: Floats, weights: Floats, p: Floats) -> Floats:
+    """log sum_b p_b exp(data . weights_b): data (..., m, q), weights (q, B, G), result (..., m, G). Theory: (iv)."""
     blocks = [_logsumexp(terms) for _, terms in _blocks(data, weights, p)]
     return np.concatenate(blocks).reshape(*data.shape[:-1], weights.shape[-1])
 
 
-def _reaches(data: Floats, weights: Floats, p: Floats, line: ArrayLike) -> NDArray[np.bool_]:
-    """log sum_b p_b exp(data . weights_b) >= line. The largest of B terms decides unless it is within log B below."""
+def reaches(data: Floats, weights: Floats, p: Floats, line: ArrayLike) -> NDArray[np.bool_]:
+    """Which rungs each threshold rejects: log_mixture >= line, (..., m, G). NaN rejects nothing.
+
+    The line of threshold j is log 1/(alpha_d w_j). The largest of B terms decides unless it is within log B below.
+
+    Theory: (iv), Theorem.
+    """
     lines = np.broadcast_to(line, data.shape[:-1]).reshape(-1, 1)
     found = []
     for rows, terms in _blocks(data, weights, p):
         least, top = lines[rows], terms.max(axis=1)
-        row, rung = np.nonzero((top < least) & (top >= least - np.log(p.size)))
+        row, rung = np.nonzero((top < least) & (top >= least - np.log(p.shape[-1])))
         top[row, rung] = _logsumexp(terms[row, :, rung])
         found.append(top >= least)
     return np.concatenate(found).reshape(*data.shape[:-1], weights.shape[-1])
 
 
 def _blocks(data: Floats, weights: Floats, p: Floats) -> Iterator[tuple[slice, Floats]]:
-    """log p_b + data . weights_b, some rows at a time: (rows, B, G)."""
-    flat, weigh = data.reshape(-1, data.shape[-1]), weights.reshape(data.shape[-1], -1)
+    """log p_b + data . weights_b, some rows at a time: (rows, B, G). With p (m, B), the last axis of rows is m."""
+    flat, weigh, log_p = data.reshape(-1, data.shape[-1]), weights.reshape(data.shape[-1], -1), np.log(p)[..., None]
     size = max(1, CACHED // weigh.shape[-1])
     for rows in (slice(i, i + size) for i in range(0, len(flat), size)):
         terms = (flat[rows] @ weigh).reshape(-1, *weights.shape[1:])
-        terms += np.log(p)[:, None]
+        terms += log_p if p.ndim == 1 else log_p[np.arange(rows.start, rows.start + len(terms)) % len(p)]
         yield rows, terms
 
 
@@ -200,8 +208,10 @@ def _logsumexp(L: Floats) -> Floats:
 
 
 def _ahead(values: Floats, masses: Floats) -> Floats:
-    """Values of the bets, on an axis of their own ahead of those of the masses."""
-    return np.reshape(values, (-1, *(1,) * np.ndim(masses)))
+    """Values of the bets (B,), or (m, B) by threshold, on an axis of their own ahead of those of the masses."""
+    if values.ndim == 1:
+        return np.reshape(values, (-1, *(1,) * np.ndim(masses)))
+    return np.reshape(values.T, (values.shape[1], *(1,) * (np.ndim(masses) - 1), len(values)))
 
 
 def _root(L: Floats, slope: Floats, line: Floats) -> Floats:

@@ -16,11 +16,14 @@ from pydantic import ValidationError
 
 from fedsrc.common.canonical import file_digest
 from fedsrc.common.values import describe
+from fedsrc.common.words import ADJACENCY
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.kinds import Adjacency
 from fedsrc.protocol.certificate import MonitorAccount, WatchedRound
 from fedsrc.protocol.damage import check_same
+from fedsrc.protocol.judgements import Sealed
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
-from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.registration import Registration, Schedule
 from fedsrc.protocol.succession import keys_of
 from fedsrc.protocol.transcript import Chain, read_entries
 from fedsrc.server.alarm import RECENT
@@ -42,6 +45,7 @@ REFUSALS = 0.002  # of the false-alarm probability, kept for honest releases tha
 class MonitorChoices:
     """What a user decides about a monitor; everything else comes from the certificate's registration."""
 
+    target_risk: float | None = None  # of a gate that promises another risk than the registered one
     false_alarm: float | None = None
     run_length: int | None = None
     risk: float | None = None
@@ -74,6 +78,7 @@ class MonitorState:
     rounds: int
     epsilon: float
     delta: float
+    adjacency: Adjacency
     log_evidence: float | None
     log_line: float
     progress: float
@@ -94,10 +99,10 @@ class MonitorState:
 def register_monitor(folder: Path, choices: MonitorChoices, *, trusted: tuple[str, ...] = ()) -> Registration:
     """Verify the certificate of a run folder, and return the registration of a monitor that watches it.
 
-    It has one threshold, the certified one, so that a release is two noised numbers at sensitivity one.
+    It has one threshold, the certified one or that of another target, so that a release is two noised numbers.
     """
     found = verify(folder, trusted=trusted)
-    if found.signed.status != "CERTIFIED":
+    if found.signed.status != "CERTIFIED" and (choices.target_risk is None or found.signed.status != "ABSTAIN"):
         raise FedsrcError(f"nothing is certified there: status {found.signed.status}", where=str(folder))
     if found.revoked is not None:
         raise FedsrcError(found.revoked.words(), where=str(folder))
@@ -106,14 +111,16 @@ def register_monitor(folder: Path, choices: MonitorChoices, *, trusted: tuple[st
     base = found.replay.registration
     if choices.false_alarm is not None and choices.run_length is not None:
         raise FedsrcError("give either a false-alarm probability or a run length, not both")
+    target = base.claim.target_risk if choices.target_risk is None else choices.target_risk
+    shown = found.certificate.claim_at(target, str(folder))
     fields: dict[str, Any] = {
         "server_key": choices.server_key or base.server_key,
-        "claim": base.claim.model_dump(),
-        "thresholds": {"values": (found.signed.threshold,), "weights": (1.0,), "origin": "declared"},
+        "claim": {**base.claim.model_dump(), "target_risk": shown.target_risk},
+        "thresholds": {"values": (shown.threshold,), "weights": (1.0,), "origin": "declared"},
         "certificate": {
             "method": "monitor",
             "certificate": file_digest(folder / CERTIFICATE),
-            "risk": base.claim.target_risk if choices.risk is None else choices.risk,
+            "risk": shown.target_risk if choices.risk is None else choices.risk,
             "sample": choices.sample,
             **_guarantee(choices),
         },
@@ -123,12 +130,17 @@ def register_monitor(folder: Path, choices: MonitorChoices, *, trusted: tuple[st
             "epsilon": base.privacy.epsilon if choices.epsilon is None else choices.epsilon,
         },
         "sites": _sites(base, choices),
-        "schedule": {"batch": choices.batch or base.schedule.batch, "rounds": 1_000_000},
+        "schedule": {"batch": choices.batch or _batch(base), "rounds": 1_000_000},
     }
     try:
         return Registration.model_validate(fields)
     except ValidationError as error:
         raise FedsrcError(f"this monitor cannot be registered: {describe(error)}") from error
+
+
+def _batch(base: Registration) -> int:
+    """Return the units of a round: those of calibration, unless its rounds were as large as the whole table."""
+    return Schedule().batch if isinstance(base.judgement, Sealed) else base.schedule.batch
 
 
 def state(folder: Path, *, trusted: tuple[str, ...] = (), certificate: Path | None = None) -> MonitorState:
@@ -190,6 +202,7 @@ def state_of(found: MonitorAccount) -> MonitorState:
         rounds=found.rounds,
         epsilon=found.privacy.epsilon,
         delta=found.privacy.delta,
+        adjacency=found.privacy.adjacency,
         log_evidence=level,
         log_line=line,
         progress=0.0 if level is None else min(1.0, max(0.0, level / line)),
@@ -217,7 +230,8 @@ def words(found: MonitorState) -> list[str]:
         lines.append(f"Risk {recent_words(found)}, by the noised totals (an estimate, no bound)")
     lines += [
         "",
-        f"Privacy: each fresh {found.unit} is released once, epsilon {found.epsilon:g}, delta {found.delta:g}",
+        f"Privacy: each fresh {found.unit} is released once, epsilon {found.epsilon:g}, delta {found.delta:g},"
+        f" against one {found.unit} {ADJACENCY[found.adjacency]}",
         f"Latest release {found.latest or 'none'}",
         f"Certificate  {found.certificate}",
         f"Registration {found.registration}",

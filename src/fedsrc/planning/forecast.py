@@ -1,7 +1,8 @@
 """Forecast: how many units and rounds a target and epsilon should take, before labels or privacy are spent.
 
-Runs are simulated on a law of scores and losses: labelled development records, a declared acceptance and risk, or,
-after an abstention, the noised masses of the transcript. A forecast is an estimate, not a guarantee.
+Runs are simulated on laws of scores and losses: a declared acceptance and risk, or laws drawn anew for every run from
+what labelled development records, or after an abstention the noised masses of the transcript, leave open. A forecast is
+an estimate, not a guarantee.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.arrays import Floats
 from fedsrc.planning.reach import noised_rates, sampled_rates
-from fedsrc.protocol.judgements import Betting
+from fedsrc.planning.sealed_forecast import SIZES, outlook, rates, scaled
+from fedsrc.protocol.judgements import Betting, Sealed
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import development_rows
 from fedsrc.records.units import Records, Units, units_of
+from fedsrc.server.sealed import Seen
 from fedsrc.server.state import Replay
-from fedsrc.server.tally import Masses, masses
-from fedsrc.simulate.population import Support, from_cells, information_limit, truth, uniform
+from fedsrc.server.tally import masses
+from fedsrc.simulate.population import Support, deployment_weights, from_cells, information_limit, truth, uniform
+from fedsrc.simulate.posterior import cells_of, from_noised, from_sample
 from fedsrc.simulate.trials import simulate
 
 HORIZON = 4  # look this many times beyond the registered rounds
@@ -57,7 +60,8 @@ class Forecast:
         floor = f"without privacy, told the best threshold, not the sites: {self.limit:,.0f}"
         if self.records is None:
             return f"{head}: more than {self.horizon:,} units ({floor})"
-        nine = f", at most {self.records_90:,} in 9 of 10 runs" if self.records_90 else ""
+        more = f", more than {self.horizon:,} in 1 of 10 runs or more"
+        nine = more if self.records_90 is None else f", at most {self.records_90:,} in 9 of 10 runs"
         return (
             f"{head}: about {self.records:,} units in {self.rounds} {'round' if self.rounds == 1 else 'rounds'}{nine}"
             f" ({floor})"
@@ -72,9 +76,10 @@ def _with_aim(registration: Registration, target_risk: float, epsilon: float, ro
     fields["thresholds"] |= {"origin": "declared", "asked": None}
     fields["development"] = None
     fields["schedule"]["rounds"] = rounds
-    fields["schedule"]["policy"] = "first" if registration.schedule.policy == "final" else registration.schedule.policy
+    fields["schedule"]["policy"] = "recruit" if registration.schedule.policy == "recruit" else "first"
     if isinstance(registration.certificate, Betting):
-        fields["certificate"]["ladder"] = sorted({*registration.certificate.ladder, target_risk})
+        above = (rung for rung in registration.certificate.ladder if rung >= target_risk)  # those below decide nothing
+        fields["certificate"]["ladder"] = sorted({*above, target_risk})
     return Registration.model_validate(fields)
 
 
@@ -89,33 +94,79 @@ def forecast(
 ) -> Forecast:
     """Simulate runs of that target and epsilon on the sites' laws, past the registered rounds if need be.
 
-    `sampled`: the laws are samples, as those of development records are, so no threshold is ruled out lightly.
+    `sampled`: the laws are samples, as those of development records are. Each run then has laws of its own, drawn from
+    what the samples leave open; where they are too few to tell whether the target can be reached, there is no number.
     """
-    schedule = registration.schedule.rounds
-    aimed = _with_aim(registration, target_risk, epsilon, schedule * HORIZON)
-    weights = registration.weights or [1.0 / len(sites)] * len(sites)
-    limit = information_limit(aimed, sites, weights)
-    horizon = _horizon(registration)
-    if math.isinf(limit):
-        too_few = sampled and sampled_rates(aimed, sites, weights).reach(aimed.claim.min_acceptance) != "out of reach"
-        return Forecast(target_risk, epsilon, None, None, None, None, 0.0, None, limit, horizon, too_few)
-    runs = simulate(aimed, sites, trials=TRIALS, seed=seed)
+    sealed = isinstance(registration.judgement, Sealed)
+    rounds = registration.schedule.rounds * HORIZON
+    aimed = (scaled(registration, target_risk, epsilon, 1.0) if sealed
+             else _with_aim(registration, target_risk, epsilon, rounds))  # fmt: skip
+    reach = sampled_rates(aimed, sites, _weights(aimed)).reach(aimed.claim.min_acceptance) if sampled else "in reach"
+    if reach != "in reach" or math.isinf(information_limit(aimed, sites, _weights(aimed))):
+        return _no_number(registration, target_risk, epsilon, too_few=sampled and reach != "out of reach")
+    laws = from_sample(aimed, sites, TRIALS, seed) if sampled else sites
+    return (_simulated_sealed if sealed else _simulated)(registration, aimed, sites, laws, seed)
+
+
+def _simulated_sealed(
+    registration: Registration, aimed: Registration, sites: Sequence[Support], laws: Sequence[Support], seed: int
+) -> Forecast:
+    """Do as `_simulated` for a sealed certificate, whose looks are of registered sizes: runs of several sizes."""
+    claim, epsilon = aimed.claim, aimed.privacy.epsilon
+    runs = {
+        size: simulate(scaled(registration, claim.target_risk, epsilon, size), laws, trials=TRIALS, seed=seed)
+        for size in SIZES
+    }
+    share = {size: float(each.certified.mean()) for size, each in runs.items()}
+    half, nine = (next((size for size in SIZES if share[size] >= level), None) for level in (0.5, 0.9))
+    used = {size: int(np.median(each.records)) for size, each in runs.items()}
+    accepted = truth(aimed, sites, _weights(aimed)).acceptance
+    chosen = None if half is None else runs[half]
+    return Forecast(
+        claim.target_risk,
+        epsilon,
+        None if half is None else used[half],
+        None if nine is None else used[nine],
+        None if chosen is None else int(np.median(chosen.rounds)),
+        None if half is None else math.ceil(used[half] / len(sites)),
+        share[1.0],
+        None if chosen is None else float(np.median(accepted[chosen.threshold[chosen.certified]])),
+        information_limit(aimed, sites, _weights(aimed)),
+        int(SIZES[-1] * registration.most_units),
+    )
+
+
+def _simulated(
+    registration: Registration, aimed: Registration, sites: Sequence[Support], laws: Sequence[Support], seed: int
+) -> Forecast:
+    """Summarise runs on `laws`, which may differ from run to run; `sites` are the laws most like what is known."""
+    runs = simulate(aimed, laws, trials=TRIALS, seed=seed)
     needed = np.where(runs.certified, runs.records, np.inf)
     rounds = np.where(runs.certified, runs.rounds, np.inf)
     median = _whole(np.quantile(needed, 0.5, method="higher"))
-    accepted = truth(aimed, sites, weights).acceptance
+    accepted = truth(aimed, sites, _weights(aimed)).acceptance
     return Forecast(
-        target_risk,
-        epsilon,
+        aimed.claim.target_risk,
+        aimed.privacy.epsilon,
         median,
         _whole(np.quantile(needed, 0.9, method="higher")),
         _whole(np.quantile(rounds, 0.5, method="higher")),
         None if median is None else math.ceil(median / len(sites)),
-        float(np.mean(rounds <= schedule)),
+        float(np.mean(rounds <= registration.schedule.rounds)),
         float(np.median(accepted[runs.threshold[runs.certified]])) if median is not None else None,
-        limit,
-        horizon,
+        information_limit(aimed, sites, _weights(aimed)),
+        _horizon(registration),
     )
+
+
+def _no_number(registration: Registration, target_risk: float, epsilon: float, *, too_few: bool) -> Forecast:
+    """Say that the target is out of reach, or that there are too few units to tell."""
+    horizon = _horizon(registration)
+    return Forecast(target_risk, epsilon, None, None, None, None, 0.0, None, math.inf, horizon, too_few)
+
+
+def _weights(registration: Registration) -> list[float]:
+    return [float(each) for each in deployment_weights(registration)]
 
 
 def forecasts(
@@ -148,9 +199,9 @@ def from_development(registration: Registration, records: Records) -> list[Suppo
     filled = [units for units in found.values() if len(units)]
     if not filled:
         raise FedsrcError("there are no development records to forecast from")
-    pooled = _pool(filled)
+    [pooled] = uniform(registration, [_pool(filled)])
     chosen = [found.get(site.name) for site in registration.sites]
-    return uniform(registration, [units if units is not None and len(units) else pooled for units in chosen])
+    return [uniform(registration, [units])[0] if units is not None and len(units) else pooled for units in chosen]
 
 
 def from_declared(registration: Registration, acceptance: float, risk: float) -> list[Support]:
@@ -174,39 +225,40 @@ def after_abstention(replay: Replay) -> Forecast | None:
     registration, tally = replay.registration, replay.tally
     if tally.arrived == 0:
         return None
+    if replay.sealed is not None:
+        return _after_sealed(replay, replay.sealed)
     seen, claim = masses(registration, tally.sums, tally.releases), registration.claim
+    epsilon = registration.privacy.epsilon
     reach = noised_rates(registration, seen, tally.arrived).reach(claim.min_acceptance)
-    if reach == "in reach":
-        site = _law(registration, seen, tally.arrived)
-        found = forecast(
-            registration, [site] * len(registration.sites), claim.target_risk, registration.privacy.epsilon
-        )
-        if not math.isinf(found.limit):
-            return found
-    horizon = _horizon(registration)
-    too_few = reach != "out of reach"
+    aimed = _with_aim(registration, claim.target_risk, epsilon, registration.schedule.rounds * HORIZON)
+    site = from_cells(aimed, *np.split(cells_of(seen, tally.arrived), 2))
+    sites = [site] * len(registration.sites)
+    if reach != "in reach" or math.isinf(information_limit(aimed, sites, _weights(aimed))):
+        return _no_number(registration, claim.target_risk, epsilon, too_few=reach != "out of reach")
+    law = from_noised(registration, tally, TRIALS, 0)
+    return _simulated(registration, aimed, sites, [law] * len(sites), 0)
+
+
+def _after_sealed(replay: Replay, looks: Sequence[Seen]) -> Forecast | None:
+    """Forecast from what the last look of a sealed run saw."""
+    registration = replay.registration
+    target, epsilon = registration.claim.target_risk, registration.privacy.epsilon
+    if not looks:
+        return None
+    reach, found = rates(registration, looks[-1]).reach(registration.claim.min_acceptance), outlook(replay)
+    if reach != "in reach" or found is None:
+        return _no_number(registration, target, epsilon, too_few=reach != "out of reach")
+    records, accepted = math.ceil(found.half), looks[-1].accepted[found.threshold] / looks[-1].N
+    nine = None if math.isinf(found.nine) else math.ceil(found.nine)
+    per_site = math.ceil(records / len(registration.sites))
     return Forecast(
-        claim.target_risk, registration.privacy.epsilon, None, None, None, None, 0.0, None, math.inf, horizon, too_few
+        target, epsilon, records, nine, 1, per_site, 0.0, float(accepted), found.limit, _horizon(registration)
     )
-
-
-def _law(registration: Registration, seen: Masses, units: int) -> Support:
-    """Return the law that the noised masses of so many units show."""
-    cells = [-np.diff(as_falling(each, units), append=0.0) for each in (seen.supported, seen.unsupported)]
-    rejected = max(0.0, units - float(cells[0].sum() + cells[1].sum()))
-    return from_cells(registration, np.append(0.0, cells[0]), np.append(rejected, cells[1]))
-
-
-def as_falling(noised: Floats, units: int) -> Floats:
-    """Noised suffix masses as masses that fall with the threshold, between none and all of the units: midway between
-    the lowest falling line above them and the highest below. Noise does not add up, as it would bin by bin."""
-    above = np.maximum.accumulate(noised[::-1])[::-1]
-    return np.clip((above + np.minimum.accumulate(noised)) / 2, 0.0, units)
 
 
 def _horizon(registration: Registration) -> int:
     """Return how many units a forecast looks ahead."""
-    return registration.most_units * HORIZON
+    return registration.units_in(registration.schedule.rounds * HORIZON)
 
 
 def _pool(parts: Sequence[Units]) -> Units:

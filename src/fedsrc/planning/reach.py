@@ -1,7 +1,9 @@
 """Whether some threshold keeps a target, as far as rates are known: yes, no, or too few units to tell.
 
 At a threshold with acceptance a and risk R the contrast a (R - target) is below zero where the target is kept. Its
-estimate and standard error decide, with the noise of private releases in the error. A rule for advice, not a bound.
+estimate and standard error decide, with the noise of private releases in the error. The error is at least that at the
+target itself: of five answers that are all supported the estimated error is small, and they show little. A rule for
+advice, not a bound.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from fedsrc.server.tally import Masses
 from fedsrc.simulate.population import Support
 
 TELLING = 2.0  # standard errors: a threshold that keeps the target is taken for one that does not once in 40 times
+BEST = 3.0  # of the best of 20 thresholds, so that one of them that does not keep it is taken for one once in 40 times
 Reach = Literal["in reach", "out of reach", "too few"]
 
 
@@ -34,7 +37,7 @@ class Rates:
         """In reach where one threshold is plainly below the target; out of reach where each is plainly above it, or
         plainly accepts too little."""
         enough = self.acceptance + TELLING * self.acceptance_error >= min_acceptance
-        if (enough & (self.contrast < -TELLING * self.contrast_error)).any():
+        if (enough & (self.contrast < -BEST * self.contrast_error)).any():
             return "in reach"
         return "out of reach" if (~enough | (self.contrast > TELLING * self.contrast_error)).all() else "too few"
 
@@ -44,7 +47,7 @@ def noised_rates(registration: Registration, seen: Masses, units: int) -> Rates:
     claim = registration.claim
     r, floor = claim.target_risk, claim.min_acceptance
     unsupported, supported = (np.clip(each, 0, units) for each in (seen.unsupported, seen.supported))
-    sampling = (1 - r) ** 2 * unsupported + r**2 * supported
+    sampling = np.maximum((1 - r) ** 2 * unsupported + r**2 * supported, r * (1 - r) * (unsupported + supported))
     return Rates(
         np.clip(((1 - r) * seen.unsupported - r * seen.supported) / units, -r, 1 - r),
         np.sqrt(sampling + seen.noise.of(1 - r, -r)) / units,
@@ -54,19 +57,22 @@ def noised_rates(registration: Registration, seen: Masses, units: int) -> Rates:
 
 
 def sampled_rates(registration: Registration, sites: Sequence[Support], weights: Sequence[float]) -> Rates:
-    """Estimate rates from samples of the sites' units. Sites may share a sample, so their errors add up in full."""
+    """Estimate rates from samples of the sites' units. Sites may share a sample, and then its error."""
     claim = registration.claim
     r, floor = claim.target_risk, claim.min_acceptance
     zero = np.zeros(len(registration.thresholds.values))
     contrast, contrast_error, acceptance, acceptance_error = zero, zero, zero, 0.0
-    for weight, site in zip(weights, sites, strict=True):
+    samples = {id(site): site for site in sites}
+    for name, site in samples.items():
+        weight = sum(w for w, each in zip(weights, sites, strict=True) if id(each) == name)
         unsupported, accepted = _suffixes(registration, site)
         each = unsupported - r * accepted
+        spread = np.maximum(site.law @ each**2, r * (1 - r) * (site.law @ accepted**2))
         contrast = contrast + weight * (site.law @ each)
-        contrast_error = contrast_error + weight * np.sqrt(site.law @ each**2 / site.law.size)
+        contrast_error = contrast_error + weight**2 * spread / site.law.size
         acceptance = acceptance + weight * (site.law @ accepted)
-        acceptance_error += weight * np.sqrt(floor * (1 - floor) / site.law.size)
-    return Rates(contrast, contrast_error, acceptance, zero + acceptance_error)
+        acceptance_error += weight**2 * floor * (1 - floor) / site.law.size
+    return Rates(contrast, np.sqrt(contrast_error), acceptance, np.sqrt(zero + acceptance_error))
 
 
 def _suffixes(registration: Registration, site: Support) -> tuple[Floats, Floats]:

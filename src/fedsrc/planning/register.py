@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from fedsrc.common.values import describe
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
+from fedsrc.maths.kinds import Adjacency
 from fedsrc.maths.quantiles import doubt, score_grid
 from fedsrc.planning.thresholds import grid_thresholds, in_few_digits, quantile_thresholds, round_grid
 from fedsrc.protocol.judgements import Betting, budgets
@@ -28,6 +29,8 @@ from fedsrc.records.order import public_seed
 from fedsrc.records.units import Records, Unit, most_answers, unit_count
 
 Preset = Literal["default", "paper"]
+Aggregation = Literal["own", "holder"]
+Counted = Literal["histograms", "moments", "levels"]
 Origin = Literal["noised", "public", "development", "grid"]
 GRADED_GRID = 100
 FEWEST = 10  # development units that may choose thresholds
@@ -41,6 +44,7 @@ class Choices:
     target_risk: float
     epsilon: float
     preset: Preset = "default"
+    encoding: Counted = "histograms"  # sources and graded losses have second moments, graded losses levels
     method: str | None = None
     unit: Unit = "record"
     independent: bool = False
@@ -51,8 +55,10 @@ class Choices:
     min_acceptance: float = 0.05
     failure_probability: float = 0.05
     delta: float = 1e-6
+    adjacency: Adjacency | None = None  # replacement; in the paper's preset zero-out
     batch: int = 200
     rounds: int = 30
+    aggregation: Aggregation | None = None  # own; of a table with several sites, that one process holds, holder
     policy: str = "first"
     dropout: str = "independent"
     max_answers: int | None = None
@@ -65,6 +71,38 @@ class Choices:
     site_keys: Mapping[str, str] | None = None
     capacities: Mapping[str, int] | None = None
     claim: Mapping[str, str] | None = None
+
+
+def held_together(choices: Choices, records: Records) -> Choices:
+    """Return the choices for a table that one process holds: its sites make one release a round, with one noise.
+
+    Sites that sign with keys of their own, and the paper's preset, keep their own noise, as does whoever says so.
+    """
+    apart = choices.preset == "paper" or not {*(choices.site_keys or {})} <= {"holder"}
+    if choices.aggregation is not None or apart or len(records.site_names) == 1:
+        return choices
+    return replace(choices, aggregation="holder")
+
+
+def for_table(choices: Choices, records: Records, given: Mapping[str, Any]) -> Choices:
+    """Complete the choices for a table that calibrates, where nothing is given: it is used until more of it would gain
+    little, in as many rounds as it can fill."""
+    fixed = choices.weights is not None or len(records.site_names) == 1
+    if given.get("policy") is None and fixed and choices.preset == "default":
+        choices = replace(choices, policy="enough")
+    if given.get("rounds") is None:
+        units = np.bincount(records.site, minlength=len(records.site_names))
+        choices = replace(choices, rounds=max(choices.rounds, _rounds_for(choices, units.tolist())))
+    return choices
+
+
+def _rounds_for(choices: Choices, units: Sequence[int]) -> int:
+    """Return the most rounds that sites with so many units can answer."""
+    batches = [math.ceil(each / choices.batch) for each in units]
+    if choices.policy == "recruit" or choices.weights is None:
+        return sum(batches) if choices.policy == "recruit" else max(batches)
+    whole = choices.batch * len(units) * (1 - choices.target_risk)  # sites of more weight than the target end a run
+    return math.ceil(sum(units) / whole) + len(units)
 
 
 def development_part(records: Records, unit: Unit, share: float) -> Development:
@@ -204,7 +242,10 @@ def _grid(choices: Choices) -> tuple[float, ...]:
 def _build(
     choices: Choices, values: tuple[float, ...], names: tuple[str, ...], development: Development | None
 ) -> Registration:
-    per_site = (choices.weights, choices.drift, choices.site_keys, choices.capacities)
+    keys, aggregation = dict(choices.site_keys or {}), dict[str, Any](kind=choices.aggregation or "own")
+    if choices.aggregation == "holder":
+        aggregation["key"] = keys.pop("holder", None)
+    per_site = (choices.weights, choices.drift, keys, choices.capacities)
     unknown = {name for each in per_site for name in each or {}} - set(names)
     if unknown:
         raise FedsrcError(f"{min(unknown)!r} is not a site", hint=f"sites: {', '.join(names)}")
@@ -220,8 +261,9 @@ def _build(
         "thresholds": {"values": values, "weights": [1.0 / len(values)] * len(values), "origin": "grid"},
         "certificate": _certificate(choices),
         "privacy": _privacy(choices),
-        "encoding": _encoding(choices.preset),
-        "sites": [_site(name, choices) for name in names],
+        "encoding": _encoding(choices),
+        "aggregation": aggregation,
+        "sites": [_site(name, replace(choices, site_keys=keys)) for name in names],
         "schedule": {
             "batch": choices.batch,
             "rounds": choices.rounds,
@@ -246,6 +288,7 @@ def _privacy(choices: Choices) -> dict[str, Any]:
         "independent": choices.independent,
         "epsilon": choices.epsilon,
         "delta": choices.delta,
+        "adjacency": choices.adjacency or ("zero-out" if choices.preset == "paper" else "replacement"),
         "loss_grid": choices.loss_grid or 1,
         "max_answers": choices.max_answers or 1,
         "answer_weight": choices.answer_weight,
@@ -261,8 +304,10 @@ def _certificate(choices: Choices) -> dict[str, Any]:
     return {"method": choices.method or "betting", "ladder": rungs, **split}
 
 
-def _encoding(preset: Preset) -> dict[str, str]:
-    if preset == "paper":
+def _encoding(choices: Choices) -> dict[str, str]:
+    if choices.encoding != "histograms":
+        return {"kind": choices.encoding}
+    if choices.preset == "paper":
         return {"kind": "paired", "basis": "bins"}
     return {"kind": "complementary", "basis": "suffix"}
 

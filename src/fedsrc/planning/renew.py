@@ -36,7 +36,10 @@ def renew(
     fields["renews"] = file_digest(folder / CERTIFICATE)
     fields["claim"]["validity_days"] = validity_days or fields["claim"]["validity_days"]
     fields["server_key"] = server_key or fields["server_key"]
-    _give(fields["sites"], "key", site_keys or {})
+    keys = dict(site_keys or {})
+    if replay.registration.held:
+        fields["aggregation"]["key"] = keys.pop("holder", fields["aggregation"]["key"])
+    _give(fields["sites"], "key", keys)
     _give(fields["sites"], "capacity", capacities or {})
     try:
         return Registration.model_validate(fields)

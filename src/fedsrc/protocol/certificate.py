@@ -73,10 +73,11 @@ class PrivacyLoss(Frozen):
     unit: Literal["record", "source"]
     adjacency: Adjacency
     mechanism: Literal["discrete Gaussian", "none"]
-    encoding: Encoding
-    basis: BasisName
+    encoding: Encoding | Literal["contrasts", "moments", "levels"]
+    basis: BasisName | None  # of histograms
     epsilon: Real
-    replacement_epsilon: Real
+    replacement_epsilon: Real  # for a unit being this one or any other; `epsilon` is for the registered adjacency
+    zero_out_epsilon: Real  # for a unit being this one, or one below every threshold
     delta: float
     conversion: Conversion
     rho: Real
@@ -260,7 +261,7 @@ class Certificate(Signed):
     """
 
     status: Literal["CERTIFIED", "OPEN", "ABSTAIN"]
-    method: Literal["betting", "contrast", "variance-adaptive", "ratio"]
+    method: Literal["betting", "sealed", "contrast", "variance-adaptive", "ratio"]
     failure_probability: float
     tries: Count
     failure_probability_of_all_tries: Real
@@ -294,6 +295,46 @@ class Certificate(Signed):
     def acceptance_at_least(self) -> float | None:
         """The bound on the share that the threshold accepts."""
         return self.acceptance_lower
+
+    @property
+    def strongest(self) -> OtherTarget | None:
+        """The smallest risk that the evidence shows with enough acceptance, of those that it speaks of."""
+        return min(self.also_certified, key=lambda row: row.target_risk, default=None)
+
+    def claim_at(self, target: float, where: str) -> OtherTarget:
+        """Return what is shown at a target: the registered claim, or that of the largest rung at or below the target.
+
+        The choice may be made after looking, and after an abstention: the bounds hold for all rungs at once, and
+        between rungs nothing is shown.
+
+        Theory: (iv), Ladder.
+        """
+        if not 0 < target < 1:
+            raise FedsrcError(f"the target {target!r} is not between 0 and 1", hint="`target=` 0.2, for example")
+        if self.status == "OPEN":
+            raise FedsrcError("the run is still open: nothing can be claimed of it yet", where=where)
+        if target == self.target_risk and self.threshold is not None and self.acceptance_lower is not None:
+            return OtherTarget(target_risk=target, threshold=self.threshold, acceptance_lower=self.acceptance_lower)
+        self._check_every_target(where)
+        below = [row for row in self.also_certified if row.target_risk <= target]
+        if not below:
+            least = self.strongest
+            hint = None if least is None else f"`target=` {least.target_risk:g} is the smallest that is shown"
+            raise FedsrcError(f"its evidence does not show a risk of at most {target:g}", where=where, hint=hint)
+        return max(below, key=lambda row: row.target_risk)
+
+    def _check_every_target(self, where: str) -> None:
+        """Refuse other targets than the registered one where the ladder does not decide, or the mixture may move. A
+        sealed certificate lists its registered targets, and what is shown at one holds above it."""
+        if self.method == "sealed":
+            return
+        alone = f"it speaks of its registered target {self.target_risk:g} alone"
+        if self.method != "betting":
+            what = f"{alone}: the method {self.method!r} shows no other"
+            raise FedsrcError(what, where=where, hint="the default preset shows every target at once")
+        if not self.every_target:
+            what = f"{alone}: its mixture of sites is not fixed, since no weights were declared"
+            raise FedsrcError(what, where=where, hint="register with `weights=` to have every target")
 
     def __repr_args__(self) -> Iterator[tuple[str, object]]:
         names = ("status", "threshold", "risk_at_most", "acceptance_at_least", "records", "rounds")

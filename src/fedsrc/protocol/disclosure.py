@@ -1,15 +1,18 @@
-"""What registered releases disclose: epsilon against replacement, and noise and thresholds in words."""
+"""What registered releases disclose: epsilon for either kind of neighbour, and noise and thresholds in words."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from fedsrc.common.words import ADJACENCY
 from fedsrc.errors import FedsrcError
 from fedsrc.maths import privacy
-from fedsrc.maths.basis import sensitivity_squared
-from fedsrc.maths.kinds import Encoding
+from fedsrc.maths.basis import Basis, sensitivity_squared
+from fedsrc.maths.kinds import Adjacency
 from fedsrc.protocol.mechanism import Mechanism, development_mechanism
-from fedsrc.protocol.protection import IN_SUFFIXES, Noised, Privacy
+from fedsrc.protocol.protection import IN_SUFFIXES, Contrasts, Encoded, Histograms, Noised, Privacy
 from fedsrc.protocol.registration import Registration
 
 EPSILON_STEP = 1e6  # an epsilon that is found by a search is rounded up to 6 decimals, alike on every machine
@@ -23,38 +26,54 @@ def released_development(registration: Registration) -> Noised | None:
     return release
 
 
-def replacement_epsilon(registration: Registration) -> float:
-    """Return epsilon of the registered noise, at the registered delta, for one unit being this one or any other.
+def epsilon_against(registration: Registration, adjacency: Adjacency) -> float:
+    """Return epsilon of the registered noise for a kind of neighbour, at the registered delta: as registered, or found.
 
     See docs/theory.md, (i) on replacement and (iii) on the tight conversion.
     """
     settings, release = registration.privacy, released_development(registration)
-    if not settings.private:
-        return math.inf
-    rules = [(registration.mechanism, registration.encoding.kind)]
+    if not settings.private or adjacency == settings.adjacency:
+        return settings.epsilon
+    rules = [(registration.mechanism, registration.encoding)]
     if release is not None and release.privacy == settings:
-        rules.append((development_mechanism(settings, len(release.grid)), IN_SUFFIXES.kind))
-    found = max(_replaced(rule, kind, settings) for rule, kind in rules)
+        rules.append((development_mechanism(settings, len(release.grid)), IN_SUFFIXES))
+    found = max(privacy.epsilon_tight(_rho(rule, code, settings, adjacency), settings.delta) for rule, code in rules)
     return math.ceil(found * EPSILON_STEP) / EPSILON_STEP
 
 
-def _replaced(rule: Mechanism, kind: Encoding, settings: Privacy) -> float:
-    squared = sensitivity_squared(rule.basis, kind, "replacement") * settings.mass_grid**2
-    return privacy.epsilon_tight(privacy.rho_of_scale(squared, rule.scale), settings.delta)
+def replacement_rho(registration: Registration) -> float:
+    """Return what a release costs a unit in zCDP, for it being this one or any other: what a site's account counts."""
+    return _rho(registration.mechanism, registration.encoding, registration.privacy, "replacement")
 
 
-def replacement_words(registration: Registration) -> str:
-    """Describe the replacement epsilon beside a registered zero-out epsilon; "" where there is nothing to add."""
-    settings = registration.privacy
-    if not settings.private or settings.adjacency == "replacement":
-        return ""
-    return any_other(replacement_epsilon(registration), settings.unit)
+def _rho(rule: Mechanism, encoding: Encoded, settings: Privacy, adjacency: Adjacency) -> float:
+    if isinstance(encoding, Histograms):
+        squared = sensitivity_squared(rule.basis, encoding.kind, adjacency) * settings.mass_grid**2
+    else:
+        assert not isinstance(rule.code, Basis)  # whose encoding is of histograms
+        squared = rule.code.sensitivity_squared(adjacency)
+    return privacy.rho_of_scale(squared, rule.scale)
 
 
-def any_other(epsilon: float, unit: str) -> str:
-    """Describe epsilon of a unit against any other, rounded up, and what is not protected at all."""
+def other_of(adjacency: Adjacency) -> Adjacency:
+    """Return the kind of neighbour that was not registered, whose epsilon stands beside the other."""
+    return "zero-out" if adjacency == "replacement" else "replacement"
+
+
+def beside_words(unit: str, adjacency: Adjacency, epsilon: float) -> str:
+    """Describe epsilon for the kind of neighbour that was not registered, rounded up, and what is not protected."""
     rounded = math.ceil(1000 * epsilon) / 1000
-    return f"against one {unit} being this one or any other: epsilon {rounded:g}; how many {unit}s there are is public"
+    return f"against one {unit} {ADJACENCY[adjacency]}: epsilon {rounded:g}; how many {unit}s each site has is public"
+
+
+def privacy_words(registration: Registration) -> str:
+    """Describe the registered epsilon and what it is for, with the other beside it."""
+    p = registration.privacy
+    if not p.private:
+        return "none (epsilon infinite)"
+    other = other_of(p.adjacency)
+    beside = beside_words(p.unit, other, epsilon_against(registration, other))
+    return f"epsilon {p.epsilon:g} at delta {p.delta:g}, against one {p.unit} {ADJACENCY[p.adjacency]}; {beside}"
 
 
 def noise_words(registration: Registration) -> str:
@@ -63,6 +82,10 @@ def noise_words(registration: Registration) -> str:
     if not settings.private:
         return "no noise at all"
     answers = settings.unit == "source" and settings.answer_weight == "answer"
+    if isinstance(registration.encoding, Contrasts):
+        spread = rule.scale * float(np.sqrt((rule.contrasts.inverse**2).sum(axis=1)).max())
+        inside = f" ({rule.scale:g} in the release's integers)"
+        return f"noise of scale {spread:.4g} {'answer' if answers else settings.unit}s in a contrast{inside}"
     noun, shares = ("answer", settings.max_answers) if answers else (settings.unit, 1)
     steps = rule.grid * rule.basis.unit // shares
     inside = f" ({rule.scale:g} in the release's integers, which count 1/{steps:,} of a{'n' * answers} {noun})"

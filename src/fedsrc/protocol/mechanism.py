@@ -4,26 +4,50 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 
 from fedsrc.common.canonical import LARGEST
 from fedsrc.errors import FedsrcError
 from fedsrc.maths import privacy
 from fedsrc.maths.basis import Basis, sensitivity_squared
-from fedsrc.protocol.protection import IN_SUFFIXES, Histograms, Privacy
+from fedsrc.maths.contrasts import ContrastCode
+from fedsrc.maths.levels import LevelCode
+from fedsrc.maths.moments import MomentCode
+from fedsrc.protocol.protection import IN_SUFFIXES, Contrasts, Histograms, Levels, Moments, Privacy
 
+Code = Basis | ContrastCode | MomentCode | LevelCode
 SCALE_STEP = 1 << 20  # noise scales are rounded up to multiples of 2^-20, exact in every format
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """The registered release mechanism: basis, lattice, noise scale and the privacy it costs."""
+    """The registered release mechanism: how units are encoded, noise scale and the privacy it costs."""
 
-    basis: Basis
-    grid: int
+    code: Code
+    grid: int  # what masses are counted in multiples of one over
     scale: float
     sensitivity: float
     rho: float
+
+    @property
+    def basis(self) -> Basis:
+        """The basis of histograms, of levels, or of totals and second moments."""
+        if isinstance(self.code, ContrastCode):
+            raise FedsrcError("this registration releases contrasts, not histograms")
+        return self.code if isinstance(self.code, Basis) else self.code.basis
+
+    @property
+    def contrasts(self) -> ContrastCode:
+        """The encoding of a sealed release."""
+        if not isinstance(self.code, ContrastCode):
+            raise FedsrcError("this registration releases histograms, not contrasts")
+        return self.code
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """How many integers the two parts of a release hold."""
+        return self.code.lengths
 
     @property
     def unit_variance(self) -> float:
@@ -32,13 +56,31 @@ class Mechanism:
 
 
 @lru_cache(maxsize=64)
-def mechanism(settings: Privacy, encoding: Histograms, thresholds: int) -> Mechanism:
+def mechanism(settings: Privacy, encoding: Histograms | Moments | Levels, thresholds: int) -> Mechanism:
     """Return the mechanism with the smallest admissible noise scale, rounded up, and its cost in zCDP.
 
-    Theory: (ii), s >= 2^k g chat tau.
+    Theory: (ii), s >= 2^k g chat tau; (xiv) Release.
     """
     basis = Basis(encoding.basis, thresholds, encoding.basis_bits)
-    squared = sensitivity_squared(basis, encoding.kind, settings.adjacency) * settings.mass_grid**2
+    g = settings.mass_grid
+    if isinstance(encoding, Moments):
+        code = MomentCode(basis, g)
+        return _calibrated(settings, code, code.sensitivity_squared(settings.adjacency), 2 * g**2)
+    if isinstance(encoding, Levels):
+        graded = LevelCode(basis, g)
+        return _calibrated(settings, graded, graded.sensitivity_squared(settings.adjacency), 1)
+    squared = sensitivity_squared(basis, encoding.kind, settings.adjacency) * g**2
+    return _calibrated(settings, basis, squared, g)
+
+
+@lru_cache(maxsize=64)
+def sealed_mechanism(settings: Privacy, encoding: Contrasts, risks: tuple[Fraction, ...]) -> Mechanism:
+    """Return the mechanism of a sealed release. Theory: (xiii) Shaped noise."""
+    code = ContrastCode(risks, settings.mass_grid, encoding.matrix, encoding.second, encoding.accepted)
+    return _calibrated(settings, code, code.sensitivity_squared(settings.adjacency), settings.mass_grid)
+
+
+def _calibrated(settings: Privacy, code: Code, squared: float, grid: int) -> Mechanism:
     cap = privacy.rho_of(settings.epsilon, settings.delta, settings.conversion)
     scale = math.ceil(privacy.scale_of_rho(squared, cap) * SCALE_STEP) / SCALE_STEP
     if scale > LARGEST:
@@ -47,7 +89,10 @@ def mechanism(settings: Privacy, encoding: Histograms, thresholds: int) -> Mecha
             hint="raise epsilon or delta, or lower loss_grid or max_answers",
         )
     rho = privacy.rho_of_scale(squared, scale)
-    return Mechanism(basis, settings.mass_grid, scale, math.sqrt(squared), rho)
+    while scale and privacy.epsilon_of(rho, settings.delta, settings.conversion) > settings.epsilon:
+        scale += 1 / SCALE_STEP  # a large scale is rounded up by less than its last digit: a site's limit is exact
+        rho = privacy.rho_of_scale(squared, scale)
+    return Mechanism(code, grid, scale, math.sqrt(squared), rho)
 
 
 def development_mechanism(settings: Privacy, points: int) -> Mechanism:

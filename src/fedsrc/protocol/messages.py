@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fedsrc.common.canonical import digest_bytes
 from fedsrc.common.clock import TIME, Time
@@ -39,7 +39,7 @@ class Refusal(StrEnum):
 
 
 class Request(Message):
-    """The server's question to one site. It is in the transcript before any record is read."""
+    """The server's question to one site, or to the holder of all. It is in the transcript before any record is read."""
 
     registration: Hex
     number: int = Field(ge=1)
@@ -47,6 +47,25 @@ class Request(Message):
     site: Name
     slots: int = Field(ge=1)
     scale: float = Field(ge=0)
+    parts: Annotated[tuple[int, ...], Field(strict=False)] | None = (
+        None  # slots of every site, where one holder answers
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.parts is not None and (min(self.parts, default=-1) < 0 or sum(self.parts) != self.slots):
+            raise ValueError("the parts of a request must be its slots, site by site")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave the parts out of a request to one site."""
+        return {name: value for name, value in write(self).items() if value is not None}
+
+    @property
+    def asked(self) -> str:
+        """Whom it asks, in words."""
+        return f"site {self.site!r}" if self.parts is None else "the holder"
 
     @cached_property
     def digest(self) -> str:

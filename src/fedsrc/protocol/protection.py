@@ -20,7 +20,7 @@ class Privacy(Frozen):
     unit: Literal["record", "source"] = "record"
     epsilon: float = Field(gt=0, allow_inf_nan=True)
     delta: Probability = 1e-6
-    adjacency: Adjacency = "zero-out"
+    adjacency: Adjacency = "replacement"
     conversion: Conversion = "tight"
     loss_grid: int = Field(1, ge=1, le=1_000_000)
     max_answers: int = Field(1, ge=1, le=20)
@@ -59,6 +59,52 @@ class Histograms(Frozen):
     basis_bits: int = Field(8, ge=1, le=20)
 
 
+class Contrasts(Frozen):
+    """What a sealed release holds: contrasts of every target at every threshold, weighed by an integer matrix, and
+    their second moments and the accepted masses, each times an integer.
+
+    No `accepted` is needed where second moments show it: units of one answer that is supported or not.
+
+    Theory: (xiii) Shaped noise.
+    """
+
+    kind: Literal["contrasts"] = "contrasts"
+    matrix: Annotated[tuple[Coordinates, ...], Field(strict=False, min_length=1, max_length=12)]
+    second: Annotated[Coordinates, Field(min_length=1, max_length=12)]
+    accepted: Coordinates = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if {len(row) for row in self.matrix} != {len(self.second)} or len(self.matrix) != len(self.second):
+            raise ValueError("a sealed encoding has a square matrix, with a second moment for every row")
+        if min(*self.second, *self.accepted, 1) < 1:
+            raise ValueError("second moments and accepted masses are weighed by positive integers")
+        return self
+
+
+class Moments(Frozen):
+    """What a release holds: totals of supported and unsupported mass and of their second moments, in suffix sums.
+
+    Theory: (xiv).
+    """
+
+    kind: Literal["moments"] = "moments"
+    basis: Literal["suffix"] = "suffix"
+    basis_bits: int = Field(8, ge=1, le=20)
+
+
+class Levels(Frozen):
+    """What a release holds: one histogram in suffix sums for each level of a graded loss, 0, 1/loss_grid, ..., 1.
+
+    Theory: (xiv) Levels.
+    """
+
+    kind: Literal["levels"] = "levels"
+    basis: Literal["suffix"] = "suffix"
+    basis_bits: int = Field(8, ge=1, le=20)
+
+
+Encoded = Annotated[Histograms | Contrasts | Moments | Levels, Field(discriminator="kind")]
 IN_SUFFIXES = Histograms()  # a development release is encoded so, whatever calibration releases are
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections.abc import Iterator
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import tomli_w
 from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer, model_validator
@@ -19,16 +20,21 @@ from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, mode
 from fedsrc.common.canonical import digest
 from fedsrc.common.durable import read_text
 from fedsrc.common.toml import parse_toml
-from fedsrc.common.values import Frozen, Hex, Name, Numbers, Probability, Text, describe
+from fedsrc.common.values import Frozen, Grown, Hex, Name, Numbers, Probability, Text, describe
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.formats import FIRST_FORMAT, FIRST_HINT
-from fedsrc.protocol.judgements import Betting, Monitor, Stitched
-from fedsrc.protocol.protection import Development, Histograms, Privacy
+from fedsrc.protocol.judgements import Betting, Monitor, Sealed, Stitched, in_decimals
+from fedsrc.protocol.protection import Contrasts, Development, Encoded, Histograms, Levels, Moments, Privacy
 
 if TYPE_CHECKING:
     from fedsrc.protocol.mechanism import Mechanism
+    from fedsrc.protocol.messages import Request
 
 MAX_BYTES = 4_000_000
+FINE = 1_000  # lattice units of noise: discrete noise then costs next to nothing more than continuous
+LARGEST_BATCH = 10_000_000
+MOST_LEVELS = 20
+CONDITION = 10_000  # of a sealed encoding's matrix: contrasts are computed with its inverse, in floats
 HEAD, VALID = "# fedsrc registration", "`fedsrc register` writes a valid one"
 
 
@@ -77,6 +83,16 @@ class Own(Frozen):
     kind: Literal["own"] = "own"
 
 
+class Holder(Frozen):
+    """One process holds the records of all sites: a round is one release over them, with one noise and one chain.
+
+    Which units are of which site is public. Its key, if it has one, signs releases and what it has of each site.
+    """
+
+    kind: Literal["holder"] = "holder"
+    key: Hex | None = None
+
+
 class One(Frozen):
     """One claim: of one score, on all the traffic."""
 
@@ -99,13 +115,33 @@ class Site(Frozen):
     key: Hex | None = None
 
 
-class Schedule(Frozen):
-    """How calibration proceeds: units per site and round, rounds, policy, and what dropout may depend on."""
+class Schedule(Grown):
+    """How calibration proceeds: units per site and round, rounds, policy, and what dropout may depend on.
 
-    batch: int = Field(200, ge=1, le=10_000_000)
+    With growth, every round asks for so many times the units of the one before.
+    """
+
+    LATER: ClassVar[tuple[str, ...]] = ("growth",)
+    batch: int = Field(200, ge=1, le=LARGEST_BATCH)
     rounds: int = Field(30, ge=1, le=1_000_000)
-    policy: Literal["first", "final", "recruit"] = "first"
+    policy: Literal["first", "enough", "final", "recruit"] = "first"
     dropout: Literal["independent", "adversarial"] = "independent"
+    growth: float = Field(1.0, ge=1, le=10)
+
+    def sizes(self) -> Iterator[int]:
+        """Yield what each round asks of a site: batch x growth^(round - 1), rounded; products are alike everywhere."""
+        size = float(self.batch)
+        while True:
+            yield math.floor(size + 0.5)
+            size = min(size * self.growth, LARGEST_BATCH)
+
+    def size(self, round: int) -> int:
+        """Return the units that a round asks of a site."""
+        return self.batch if self.growth == 1 else next(islice(self.sizes(), round - 1, None))
+
+    def units(self, rounds: int) -> int:
+        """Return the units that so many rounds ask of a site."""
+        return self.batch * rounds if self.growth == 1 else sum(islice(self.sizes(), rounds))
 
 
 class Registration(Frozen):
@@ -116,10 +152,10 @@ class Registration(Frozen):
     renews: Hex | None = None  # the certificate, by the SHA-256 of its file, whose claim is made anew on fresh units
     claim: Claim
     thresholds: Thresholds
-    judgement: Annotated[Betting | Stitched | Monitor, Field(discriminator="method", alias="certificate")]
+    judgement: Annotated[Betting | Sealed | Stitched | Monitor, Field(discriminator="method", alias="certificate")]
     privacy: Privacy
-    encoding: Histograms = Histograms()  # this and the next three grow other kinds; what reads them looks at `kind`
-    aggregation: Own = Own()
+    encoding: Encoded = Histograms()  # this and the next three grow other kinds; what reads them looks at `kind`
+    aggregation: Annotated[Own | Holder, Field(discriminator="kind")] = Own()
     claims: One = One()
     labelling: There = There()
     sites: Annotated[tuple[Site, ...], Field(strict=False, min_length=1, max_length=100_000)]
@@ -128,6 +164,26 @@ class Registration(Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        self._check_sites()
+        if not isinstance(self.encoding, Contrasts) and self.privacy.mass_grid << self.encoding.basis_bits > 1 << 28:
+            raise ValueError("loss_grid and max_answers make the masses too fine: lower one of them")
+        if isinstance(self.encoding, Contrasts) or isinstance(self.judgement, Sealed):
+            self._check_sealed()
+        if isinstance(self.encoding, Moments | Levels):
+            self._check_finer(self.encoding)
+        if self.judgement.spent > self.claim.failure_probability * (1 + 1e-9):
+            raise ValueError("the certificate's budgets add up to more than the failure probability")
+        if isinstance(self.judgement, Betting):
+            self._check_ladder(self.judgement.ladder)
+            if len(self.judgement.bets.priors or self.thresholds.values) != len(self.thresholds.values):
+                raise ValueError("bets have one prior per threshold, or none")
+        if self.monitor is not None:
+            self._check_monitor(self.monitor)
+        self._check_thresholds()
+        self._check_schedule()
+        return self
+
+    def _check_sites(self) -> None:
         names = [site.name for site in self.sites]
         if len(set(names)) != len(names):
             raise ValueError("site names must differ")
@@ -136,27 +192,26 @@ class Registration(Frozen):
             raise ValueError("give every site a weight, or none")
         if weights and not math.isclose(math.fsum(weights), 1.0, abs_tol=1e-9):
             raise ValueError(f"site weights must sum to one, and these sum to {math.fsum(weights):g}")
-        if self.privacy.mass_grid << self.encoding.basis_bits > 1 << 28:
-            raise ValueError("loss_grid and max_answers make the masses too fine: lower one of them")
-        if self.judgement.spent > self.claim.failure_probability * (1 + 1e-9):
-            raise ValueError("the certificate's budgets add up to more than the failure probability")
-        if isinstance(self.judgement, Betting):
-            self._check_ladder(self.judgement.ladder)
-        if self.monitor is not None:
-            self._check_monitor(self.monitor)
-        self._check_thresholds()
+        if self.held and any(site.key is not None for site in self.sites):
+            raise ValueError("sites of one holder have no keys of their own: the holder signs, or aggregation is 'own'")
+
+    def _check_schedule(self) -> None:
+        if self.schedule.policy == "enough" and not (isinstance(self.judgement, Betting) and self.fixed_mixture):
+            raise ValueError(
+                "policy = 'enough' needs the betting certificate, and site weights or one site: otherwise what a round"
+                " has shown may be lost in the next"
+            )
         if self.schedule.dropout == "adversarial" and not self.charges_dropout:
             raise ValueError("dropout = 'adversarial' needs the betting certificate and a refusal budget")
         if self.schedule.dropout == "adversarial" and any(site.capacity is None for site in self.sites):
             raise ValueError("dropout = 'adversarial' needs the capacity of every site: what is not given is charged")
-        return self
 
     def _check_thresholds(self) -> None:
-        """Thresholds from a noised release are those that follow from it; exact ones are declared to be public."""
+        """Thresholds from a noised release follow from it, all or some; exact ones are declared to be public."""
         thresholds, release = self.thresholds, None if self.development is None else self.development.release
         if (thresholds.origin == "noised") != (release is not None) or (release is None) != (thresholds.asked is None):
             raise ValueError("a development release and thresholds of origin 'noised', so many asked for, go together")
-        if release is not None and thresholds.values != release.thresholds(thresholds.asked or 1):
+        if release is not None and not set(thresholds.values) <= set(release.thresholds(thresholds.asked or 1)):
             raise ValueError("the thresholds do not follow from the development release")
         if thresholds.origin == "development" and self.privacy.private:
             raise ValueError("thresholds of origin 'development' are exact: with a finite epsilon call them 'public'")
@@ -167,11 +222,57 @@ class Registration(Frozen):
         if self.claim.target_risk not in rungs:
             raise ValueError(f"the target risk {self.claim.target_risk} must be a rung of the ladder")
 
+    def _check_sealed(self) -> None:
+        """Refuse what a sealed certificate does not cover, each with its reason. Theory: (xiii), what is registered."""
+        sealed, encoding, m = self.judgement, self.encoding, len(self.thresholds.values)
+        if not (isinstance(sealed, Sealed) and isinstance(encoding, Contrasts)):
+            raise ValueError("a sealed certificate and releases of contrasts go together")
+        if sealed.targets[0].risk != self.claim.target_risk:
+            raise ValueError(f"the first target of a sealed certificate is the claim's, {self.claim.target_risk:g}")
+        if any(len(target.bets) != m for target in sealed.targets) or len(encoding.second) != len(sealed.targets) * m:
+            raise ValueError("a sealed certificate has a bet, a row and a second moment per target and threshold")
+        if len(encoding.accepted) not in (0, m) or (not encoding.accepted and self.privacy.mass_grid > 1):
+            raise ValueError("a sealed release of shared or graded masses holds the accepted mass of every threshold")
+        if sealed.looks[-1].round != self.schedule.rounds:
+            raise ValueError("the last look of a sealed certificate is after the last round")
+        if self.schedule.policy == "recruit" and sealed.line != "hybrid":
+            raise ValueError("a sealed certificate that recruits has line = 'hybrid': its looks are not all fixed")
+        rule = self.mechanism
+        if rule.contrasts.condition > CONDITION:
+            raise ValueError("the matrix of a sealed release is close to singular: no contrasts can be told from it")
+        if self.privacy.mass_grid > 1 and not rule.contrasts.covers_masses():
+            raise ValueError("its second moments weigh more than twice its least contrast: their privacy is not proved")
+        if self.privacy.private and rule.scale < FINE:
+            raise ValueError(f"the lattice of a sealed release is too coarse: its noise must have a scale of {FINE}")
+        if 2 * self.most_units * rule.contrasts.largest() >= 1 << 61:
+            raise ValueError("the sums of a sealed release could overflow: lower max_answers, loss_grid or the rounds")
+
+    def _check_finer(self, encoding: Moments | Levels) -> None:
+        """Refuse second moments and levels where they say nothing or could overflow. Theory: (xiv)."""
+        if not isinstance(self.judgement, Betting):
+            raise ValueError(f"{encoding.kind} belong to the betting certificate: monitors and the paper's have totals")
+        if self.privacy.mass_grid == 1:
+            raise ValueError(
+                f"units of one answer that is supported or not have no {encoding.kind} to release: their histograms bet"
+                " exactly already"
+            )
+        if isinstance(encoding, Levels) and (self.privacy.max_answers > 1 or self.privacy.loss_grid > MOST_LEVELS):
+            raise ValueError(
+                f"levels are for units of one answer with a loss_grid of at most {MOST_LEVELS}: take moments"
+            )
+        largest = 2 * self.privacy.mass_grid**2 if isinstance(encoding, Moments) else 1
+        if 2 * self.most_units * (largest << encoding.basis_bits) >= 1 << 61:
+            raise ValueError("the sums of releases could overflow: lower max_answers, loss_grid or the rounds")
+
     def _check_monitor(self, method: Monitor) -> None:
         if len(self.thresholds.values) != 1 or self.development is not None:
             raise ValueError("a monitor watches one threshold, the certified one")
+        if self.held:
+            raise ValueError("a monitor hears every site by itself: its aggregation is 'own'")
         if self.renews is not None:
             raise ValueError("a monitor renews no certificate: it names the one that it watches")
+        if self.schedule.growth != 1:
+            raise ValueError("a monitor asks for as many units in every round: growth belongs to calibration")
         if method.risk < self.claim.target_risk:
             raise ValueError("an alarm below the certified target risk would ring at what was certified")
 
@@ -181,11 +282,20 @@ class Registration(Frozen):
         return {"certificate" if name == "judgement" else name: value for name, value in write(self).items()}
 
     @property
-    def certificate(self) -> Betting | Stitched:
+    def certificate(self) -> Betting | Sealed | Stitched:
         """The method that certifies; a monitor has none."""
         if isinstance(self.judgement, Monitor):
             raise FedsrcError("this registration is of a monitor, which raises alarms and certifies nothing")
         return self.judgement
+
+    @property
+    def histograms(self) -> Histograms:
+        """How its histograms are encoded, or its totals beside second moments; a sealed certificate has none."""
+        if isinstance(self.encoding, Contrasts):
+            raise FedsrcError("a sealed certificate releases contrasts, not histograms")
+        if isinstance(self.encoding, Moments | Levels):
+            return Histograms(basis_bits=self.encoding.basis_bits)
+        return self.encoding
 
     @property
     def monitor(self) -> Monitor | None:
@@ -193,10 +303,19 @@ class Registration(Frozen):
         return self.judgement if isinstance(self.judgement, Monitor) else None
 
     @property
+    def held(self) -> bool:
+        """Whether one holder answers for all sites."""
+        return isinstance(self.aggregation, Holder)
+
+    @property
     def most_units(self) -> int:
-        """The most units that the schedule asks for, over all rounds: of every site, or of the one recruited."""
+        """The most units that the schedule asks for, over all rounds."""
+        return self.units_in(self.schedule.rounds)
+
+    def units_in(self, rounds: int) -> int:
+        """Return the most units that so many rounds ask for: of every site, or of the one recruited."""
         asked = 1 if self.schedule.policy == "recruit" else len(self.sites)
-        return self.schedule.batch * self.schedule.rounds * asked
+        return self.schedule.units(rounds) * asked
 
     @property
     def fixed_mixture(self) -> bool:
@@ -207,13 +326,18 @@ class Registration(Frozen):
         return self.weights is not None or len(self.sites) == 1
 
     @property
+    def every_target(self) -> bool:
+        """Whether evidence speaks of every target at once: a sealed certificate's, of those it registers alone."""
+        return self.fixed_mixture and not isinstance(self.judgement, Sealed)
+
+    @property
     def fails(self) -> float:
         """The probability that what is certified is false; an alarm certifies nothing."""
         return 0.0 if self.monitor is not None else self.claim.failure_probability
 
     @property
     def charges_dropout(self) -> bool:
-        return isinstance(self.judgement, Betting) and self.judgement.refusal_budget > 0
+        return isinstance(self.judgement, Betting | Sealed) and self.judgement.refusal_budget > 0
 
     @cached_property
     def digest(self) -> str:
@@ -222,8 +346,12 @@ class Registration(Frozen):
     @cached_property
     def mechanism(self) -> Mechanism:
         """The registered noise. A site derives it itself and never takes the server's word for it."""
-        from fedsrc.protocol.mechanism import mechanism  # with numpy, which a gate does without
+        from fedsrc.protocol.mechanism import mechanism, sealed_mechanism  # with numpy, which a gate does without
 
+        if isinstance(self.encoding, Contrasts):
+            assert isinstance(self.judgement, Sealed)  # checked above
+            risks = tuple(in_decimals(target.risk) for target in self.judgement.targets)
+            return sealed_mechanism(self.privacy, self.encoding, risks)
         return mechanism(self.privacy, self.encoding, len(self.thresholds.values))
 
     @cached_property
@@ -238,6 +366,16 @@ class Registration(Frozen):
         if name not in self.by_name:
             raise FedsrcError(f"site {name!r} is not in the registration", hint="register the site before it releases")
         return self.by_name[name]
+
+    def key_of(self, site: str) -> str | None:
+        """Return the public key of whoever speaks for a site: its own, or the holder's."""
+        return self.aggregation.key if isinstance(self.aggregation, Holder) else self.site(site).key
+
+    def parts(self, request: Request) -> dict[str, int]:
+        """Return how many units a request asks of which sites."""
+        if request.parts is None:
+            return {request.site: request.slots}
+        return {site.name: n for site, n in zip(self.sites, request.parts, strict=True) if n}
 
     @cached_property
     def by_name(self) -> dict[str, Site]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from fedsrc.maths.arrays import Ints
+from fedsrc.maths.basis import Basis
+from fedsrc.maths.contrasts import ContrastCode
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.units import Units
+
+BLOCK = 20_000  # units whose masses are held at a time
 
 
 def histogram(registration: Registration, units: Units) -> Ints:
@@ -18,6 +24,23 @@ def histogram(registration: Registration, units: Units) -> Ints:
     length = len(registration.thresholds.values) + 1
     sums = [np.bincount(bins, weights=mass, minlength=length) for mass in (first, second)]
     return np.rint(sums).astype(np.int64)  # floats hold these integers exactly
+
+
+def counted(registration: Registration, units: Units) -> Ints:
+    """Return what a release counts of some units: their histograms, the bins of second moments or levels, or the sum
+    of their encoded contrasts. Only histograms, of integers that floats hold exactly, are counted in floats."""
+    code = registration.mechanism.code
+    if isinstance(code, Basis):
+        return histogram(registration, units)
+    blocks = [np.arange(i, min(i + BLOCK, len(units))) for i in range(0, max(1, len(units)), BLOCK)]
+    encode = partial(contrasts, code) if isinstance(code, ContrastCode) else code.bins
+    return np.asarray(sum(encode(unit_masses(registration, units.take(each))).sum(axis=0) for each in blocks))
+
+
+def contrasts(code: ContrastCode, masses: Ints) -> Ints:
+    """Encode the masses (units, 2, m+1) of units as a sealed release does: (units, p)."""
+    suffix = masses[:, :, ::-1].cumsum(axis=-1)[:, :, ::-1][..., 1:]
+    return code.encode(suffix[:, 1], suffix[:, 0])
 
 
 def unit_masses(registration: Registration, units: Units) -> Ints:

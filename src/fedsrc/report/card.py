@@ -25,7 +25,7 @@ def card_text(
     status = f"Status: {certificate.status if notice is None else 'REVOKED'}  (target risk {certificate.target_risk:g})"
     in_integers = f"noise of scale {certificate.privacy.scale:g} in the release's integers"
     noise = in_integers if registration is None else noise_words(registration)
-    head = [[sentence, "", status, *_revoked(notice)], list(notes), _evidence(certificate)]
+    head = [[sentence, "", status, *_strongest(certificate, notice)], list(notes), _evidence(certificate)]
     return _whole(head, certificate, [], noise, notice, verify)
 
 
@@ -34,7 +34,8 @@ def view_text(view: View) -> str:
     certificate: Certificate = view["certificate"]
     late, notice = ", EXPIRED" if view["check"]["expired"] else "", view["check"]["revoked"]
     status = f"Status: {view['status']}{late}  (target risk {certificate.target_risk:g}): {view['meaning']}"
-    head = [[view["sentence"], "", status, *_revoked(notice), *_state(view)], _rounds(view), _thresholds(view)]
+    top = [view["sentence"], "", status, *_strongest(certificate, notice), *_state(view)]
+    head = [top, _rounds(view), _thresholds(view)]
     progress = _progress(view) if certificate.status == "OPEN" else []
     return _whole(head, certificate, progress, view["noise"], notice, view["verify"])
 
@@ -55,7 +56,11 @@ def _whole(
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
-def _revoked(notice: View | None) -> list[str]:
+def _strongest(certificate: Certificate, notice: View | None) -> list[str]:
+    """Name the strongest claim shown, or why nothing stands."""
+    words = phrases.strongest_words(certificate)
+    if notice is None:
+        return [f"Strongest claim shown: {words}"] if words else []
     return [f"{name}: {plain(value)}" for name, value in phrases.revoked_words(notice)]
 
 
@@ -158,7 +163,7 @@ def _privacy(certificate: Certificate, noise: str) -> list[str]:
         f"Privacy: every {p.unit} that calibrated has epsilon {p.epsilon:g}, delta {p.delta:g}"
         " (smaller is more private)",
         f"  protected against: one {p.unit} {ADJACENCY[p.adjacency]}",
-        *([f"  {phrases.any_other_words(certificate)}"] if phrases.any_other_words(certificate) else []),
+        f"  {phrases.other_epsilon_words(certificate)}",
         f"  by discrete Gaussian {noise}",
         f"  thresholds: {p.thresholds}",
         f"  for statisticians: {phrases.statistician_words(certificate)}",

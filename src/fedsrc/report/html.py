@@ -15,7 +15,7 @@ from fedsrc.report import charts, phrases
 from fedsrc.report.view import View
 
 IN_WORDS = (
-    count, phrases.any_other_words, phrases.left_at, phrases.left_words, phrases.line_words, phrases.mixture_words,
+    count, phrases.other_epsilon_words, phrases.left_at, phrases.left_words, phrases.line_words, phrases.mixture_words,
     phrases.progress_words, phrases.renewal_words, phrases.revoked_words, phrases.statistician_words,
     phrases.value_words,
 )  # fmt: skip
@@ -67,6 +67,7 @@ def _values(view: View | None, problem: str, waiting: bool) -> dict[str, Any]:
             "evidence": phrases.evidence_rows(view), "thresholds": phrases.threshold_rows(view),
             "sites": phrases.site_rows(view),
             "also": [] if view["check"]["revoked"] else phrases.also_rows(view["certificate"]),
+            "strongest": "" if view["check"]["revoked"] else phrases.strongest_words(view["certificate"]),
             "evidence_chart": Markup(charts.evidence_chart(view) if charts.can_draw() else ""),  # noqa: S704
             "threshold_chart": Markup(charts.threshold_chart(view) if charts.can_draw() else ""),  # noqa: S704
         }  # fmt: skip

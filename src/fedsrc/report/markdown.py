@@ -45,6 +45,8 @@ def _table(names: list[str], cells: list[list[str]], note: str = "") -> list[str
 
 def _notes(view: View) -> list[list[str]]:
     notes = [[f"**{name}:** {inert(value)}"] for name, value in phrases.revoked_words(view["check"]["revoked"])]
+    if (best := phrases.strongest_words(view["certificate"])) and not view["check"]["revoked"]:
+        notes.append([f"Strongest claim shown: {best}."])
     if view["monitor"]:
         notes.append([f"**Monitor: {view['monitor']['state']}** {inert(view['monitor']['words'])}"])
     if view["certificate"].status != "OPEN":
@@ -99,10 +101,12 @@ def _sites(view: View, unit: str) -> list[str]:
     rounds, releases = count(certificate.rounds, "round"), count(certificate.releases, "release")
     used = f"{count(certificate.records, unit)} in {rounds}, {releases}."
     loss = f"epsilon {privacy.epsilon:g}, delta {privacy.delta:g} (smaller is more private), by {view['noise']}"
-    against = f" It protects against one {unit} {ADJACENCY[privacy.adjacency]}"
-    against += f"; {phrases.any_other_words(certificate)}." if phrases.any_other_words(certificate) else "."
+    against = ""
     if privacy.mechanism == "none":
-        loss, against = "epsilon infinite: no privacy", ""
+        loss = "epsilon infinite: no privacy"
+    else:
+        beside = phrases.other_epsilon_words(certificate)
+        against = f" It protects against one {unit} {ADJACENCY[privacy.adjacency]}; {beside}."
     names = ["site", "used", "share", "asked for", "left", "absent", "refused"]
     cells = [
         [inert(row["name"]), f"{row['records']:,}", f"{100 * row['share']:.1f}%", f"{row['asked']:,}",

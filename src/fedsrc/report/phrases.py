@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from fedsrc.common.words import count, risk_words
 from fedsrc.protocol.certificate import Certificate, OtherTarget
-from fedsrc.protocol.disclosure import any_other
+from fedsrc.protocol.disclosure import beside_words, other_of
 from fedsrc.report.view import View
 
 ROUNDS, THRESHOLDS, SITES, TARGETS = 24, 41, 50, 20
@@ -141,10 +141,21 @@ def renewal_words(certificate: Certificate) -> str:
 
 
 def also_rows(certificate: Certificate) -> list[OtherTarget]:
-    """Choose other targets that the same evidence shows: multiples of 0.05."""
+    """Choose other targets that the same evidence shows: the smallest, and multiples of 0.05."""
     shown = [row for row in certificate.also_certified if row.target_risk != certificate.target_risk]
+    if certificate.method == "sealed":
+        return shown
     picked = {round(row.target_risk, 2): row for row in shown if round(row.target_risk * 100) % 5 == 0}
-    return list(picked.values())[:TARGETS]
+    return [*shown[:1], *(row for row in picked.values() if row != shown[0])][:TARGETS]
+
+
+def strongest_words(certificate: Certificate) -> str:
+    """Say the strongest claim that the evidence carries, where it is not the one at the registered target."""
+    best = certificate.strongest
+    if best is None or certificate.status == "OPEN" or best.target_risk == certificate.target_risk:
+        return ""
+    accepted = f"accepts at least {percent_down(best.acceptance_lower)}"
+    return f"risk at most {best.target_risk:g} at score >= {best.threshold!r}, which {accepted}; a gate may promise it"
 
 
 def mixture_words(certificate: Certificate) -> str:
@@ -163,6 +174,8 @@ def progress_words(certificate: Certificate) -> str:
     """Say what the bounds by round speak of where the mixture changes; "" where they hold at every look."""
     if certificate.every_target:
         return ""
+    if certificate.method == "sealed":
+        return "Sealed: only registered looks, after registered rounds, decide, and only on registered targets."
     target = f"{certificate.target_risk:g}"
     return (
         f"Each round speaks of the sites as mixed up to it, and of the target {target} alone: declared weights"
@@ -175,15 +188,14 @@ def statistician_words(certificate: Certificate) -> str:
     p = certificate.privacy
     if p.mechanism == "none":
         return ""
-    return f"zCDP rho {p.rho:.4g}, {p.encoding} release, {p.basis} basis"
+    return f"zCDP rho {p.rho:.4g}, {p.encoding} release, {f'{p.basis} basis' if p.basis else 'noise shaped for it'}"
 
 
-def any_other_words(certificate: Certificate) -> str:
-    """Say the replacement epsilon, where another one was registered; "" otherwise."""
+def other_epsilon_words(certificate: Certificate) -> str:
+    """Say epsilon for the kind of neighbour that was not registered."""
     p = certificate.privacy
-    if p.mechanism == "none" or p.adjacency == "replacement":
-        return ""
-    return any_other(p.replacement_epsilon, p.unit)
+    epsilon = p.zero_out_epsilon if p.adjacency == "replacement" else p.replacement_epsilon
+    return beside_words(p.unit, other_of(p.adjacency), epsilon)
 
 
 def percent_down(share: float) -> str:

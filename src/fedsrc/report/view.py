@@ -44,7 +44,7 @@ class Watched(NamedTuple):
 MEANING = {
     "CERTIFIED": "the evidence reached its line; the sentence stands on the assumptions below",
     "OPEN": "still collecting; nothing is certified yet",
-    "BEYOND": "still collecting; the claim is made after the last registered round",
+    "BEYOND": "still collecting; the claim is made when the registered rule ends the run",
     "REACHED": "the run is about to end",
     "ABSTAIN": "the run has ended and the evidence did not reach its line; no threshold is certified",
     "REVOKED": "its issuer has revoked it; it certifies nothing any more",
@@ -151,7 +151,9 @@ def _sentence(run: Follower, certificate: Certificate, check: View) -> str:
     next_comes = "the run is about to end"
     if run.beyond:
         stays = run.registration.fixed_mixture and isinstance(run.registration.certificate, Betting)
-        next_comes = "the registered rounds go on before anything is claimed"
+        gaining = run.registration.schedule.policy == "enough"
+        next_comes = f"{'more units are used while they gain' if gaining else 'the registered rounds go on'} before"
+        next_comes += " anything is claimed"
         next_comes += "" if stays else ", and it may fall back"
     return f"The evidence has reached its line in round {run.reached}; {next_comes}."
 
@@ -248,7 +250,9 @@ def _changed(path: Path) -> str | None:
 
 
 def _sites(run: Follower, certificate: Certificate) -> list[View]:
-    open_slots = {request.site: request.slots for request in run.replay.asked.values()}
+    open_slots = dict[str, int]()
+    for request in run.replay.asked.values():
+        open_slots |= run.registration.parts(request)
     states = run.sites.now(run.replay)
     rows = []
     for said, state in zip(certificate.sites, states, strict=True):

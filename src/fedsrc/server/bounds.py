@@ -13,11 +13,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsrc.maths import betting, contrast, ratio, variance_adaptive
+from fedsrc.maths import betting, contrast, levels, moments, ratio, variance_adaptive
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.betting import Covariance
 from fedsrc.maths.boundaries import F, G, H
-from fedsrc.protocol.judgements import Betting, Stitched
+from fedsrc.protocol.judgements import Betting, Sealed, Stitched
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.tally import Masses, Tally, masses, transfer
 
@@ -104,6 +104,7 @@ class Plan:
 def plan_of(registration: Registration) -> Plan:
     """What a registration decides by."""
     claim, method = registration.claim, registration.certificate
+    assert not isinstance(method, Sealed)  # whose looks are `server.sealed`'s
     weights, fixed = registration.thresholds.weights, registration.fixed_mixture
     return Plan(method, claim.target_risk, claim.min_acceptance, weights, _v0(registration), fixed)
 
@@ -113,8 +114,8 @@ def betting_plan(method: Betting, target_risk: float, min_acceptance: float, wei
     """Compile the ladder, bets, centres and weights of a betting registration."""
     b, c, w = method.bets, method.centres, np.asarray(weights)
     return BettingPlan(
-        betting.ladder(method.ladder, count=b.count, low=b.low, high=b.high),
-        betting.ladder([target_risk], count=b.count, low=b.low, high=b.high),
+        betting.ladder(method.ladder, count=b.count, low=b.low, high=b.high, priors=b.priors),
+        betting.ladder([target_risk], count=b.count, low=b.low, high=b.high, priors=b.priors),
         betting.centres(min_acceptance, top=c.top, count=c.count, low=c.low, high=c.high),
         w,
     )
@@ -181,10 +182,9 @@ def _bets(plan: Plan, method: Betting) -> BettingPlan:
 
 def _look_betting(plan: Plan, method: Betting, seen: Sample, before: Look | None) -> Look:
     bets, m = _bets(plan, method), seen.masses
-    line = up(-np.log(method.risk_budget * bets.weights)) + seen.float_error
-    rejected = betting.wealth_reaches(
-        m.unsupported, m.supported, m.noise, seen.N, eta=seen.eta, rungs=bets.rungs, line=line
-    )
+    data, weights = _evidence(seen, bets.rungs, m.noise, seen.eta)
+    line = up(-np.log(method.risk_budget * bets.weights)) + _float_error(seen, weights)
+    rejected = betting.reaches(data, weights, bets.rungs.p, line)
     a = betting.a_lower(
         m.accepted, m.noise.of(1.0, 1.0), seen.N,
         eta=seen.eta, bets=bets.centres, alpha_a=method.acceptance_budget, w=bets.weights,
@@ -196,6 +196,27 @@ def _look_betting(plan: Plan, method: Betting, seen: Sample, before: Look | None
     risk = betting.risk_upper(rejected, bets.rungs.r)
     certified = (risk <= plan.target_risk) & (acceptance >= plan.min_acceptance)
     return Look(risk, acceptance, certified, rejected=rejected)
+
+
+def _evidence(seen: Sample, rungs: betting.Ladder, noise: Covariance, eta: float | Floats) -> tuple[Floats, Floats]:
+    """Return what bets multiply and by what: totals, or these with second moments, or levels, as they are released."""
+    m, N = seen.masses, seen.N
+    if m.second is not None:
+        return moments.data(m.unsupported, m.supported, m.second, noise.uu, N, eta), moments.weights(rungs)
+    if m.levels is not None:
+        g = m.levels.shape[-2] - 1
+        v = noise.of(1.0, 1.0) / (g + 1)  # every level carries as much of the noise in accepted mass
+        return levels.data(m.levels, v, N, eta), levels.weights(rungs, g)
+    return betting.data(m.unsupported, m.supported, noise, N, eta), betting.weights(rungs)
+
+
+def _float_error(seen: Sample, weights: Floats) -> float:
+    """Return what is given away in log-wealth. Second moments are multiplied by more than totals are: the largest of
+    these weights, those of noise and transfer apart, says by how much.
+
+    Theory: (ix), (xiv) Release.
+    """
+    return seen.float_error * (1.0 if seen.masses.second is None else 1.0 + float(np.abs(weights[:-2]).max()))
 
 
 def _look_stitched(plan: Plan, method: Stitched, seen: Sample) -> Look:
@@ -240,6 +261,12 @@ def _report_betting(plan: Plan, method: Betting, seen: Sample, decided: Look) ->
     bets, m, r = _bets(plan, method), seen.masses, plan.target_risk
 
     def upper(noise: Covariance) -> Floats:
+        if m.second is not None or m.levels is not None:
+            data, weights = _evidence(seen, bets.target, noise, 0.0)
+            return betting.d_upper_of(
+                data @ weights[:, :, 0], seen.N, eta=seen.eta, target=bets.target,
+                alpha_d=method.risk_budget, w=bets.weights,
+            )  # fmt: skip
         return betting.d_upper(
             m.unsupported, m.supported, noise, seen.N, eta=seen.eta, r_star=r, theta=bets.target.theta[0],
             p=bets.target.p, alpha_d=method.risk_budget, w=bets.weights,
@@ -248,10 +275,12 @@ def _report_betting(plan: Plan, method: Betting, seen: Sample, decided: Look) ->
     none = np.zeros_like(m.unsupported)
     with_noise, without = upper(m.noise), upper(Covariance(none, none, none))
     D = (1.0 - r) * m.unsupported - r * m.supported
-    log_E = betting.log_wealth(m.unsupported, m.supported, m.noise, seen.N, eta=seen.eta, rungs=bets.target)
+    data, weights = _evidence(seen, bets.target, m.noise, seen.eta)
+    log_E = betting.log_mixture(data, weights, bets.target.p)
     return Bounds(
         up(with_noise), decided.acceptance_lower, decided.risk_upper, decided.certified,
-        without - D / seen.N - seen.eta, with_noise - without, down(log_E[..., 0] - seen.float_error), seen.eta,
+        without - D / seen.N - seen.eta, with_noise - without,
+        down(log_E[..., 0] - _float_error(seen, weights)), seen.eta,
     )  # fmt: skip
 
 

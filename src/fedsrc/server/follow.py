@@ -16,7 +16,7 @@ from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.notices import SUFFIX
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import MAX_BYTES, Chain, Closed, Entry
-from fedsrc.server.bounds import Bounds, report, sample
+from fedsrc.server.bounds import Bounds
 from fedsrc.server.folder import LOG, check_transcript, fold, read_registration
 from fedsrc.server.state import Replay
 from fedsrc.server.status import SiteStates, refusals
@@ -101,9 +101,10 @@ class Follower:
 
     def _look(self) -> None:
         replay = self.replay
-        if replay.look is None or not replay.trace:
+        if not replay.trace or replay.trace[-1].round != replay.rounds:
             return
-        self.bounds = report(self.registration, sample(self.registration, replay.tally), replay.look)
+        self.bounds = replay.bounds()
+        assert self.bounds is not None  # there is a look where there is a trace
         value = self.bounds.contrast_upper if self.bounds.log_wealth is None else self.bounds.log_wealth
         last = replay.trace[-1]
         self.rounds.append(Round(last.round, last.records, value, last.risk_upper, replay.choice is not None))

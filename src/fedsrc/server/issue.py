@@ -16,12 +16,13 @@ from fedsrc.protocol.certificate import (
     SiteShare,
     ThresholdBounds,
 )
-from fedsrc.protocol.disclosure import replacement_epsilon
-from fedsrc.protocol.judgements import Betting
+from fedsrc.protocol.disclosure import epsilon_against
+from fedsrc.protocol.judgements import Betting, Sealed
+from fedsrc.protocol.protection import Contrasts
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Chain
 from fedsrc.server import wording_2 as wording
-from fedsrc.server.bounds import Bounds, report, sample
+from fedsrc.server.bounds import Bounds
 from fedsrc.server.state import Replay
 
 
@@ -33,11 +34,10 @@ def conclude(registration: Registration, replay: Replay, chain: Chain) -> Certif
 
 def issue(registration: Registration, replay: Replay, chain: Chain) -> Certificate:
     """Return the certificate of a replayed transcript, unsigned. A run that has not ended is OPEN."""
-    bounds, together = None, _together(registration, replay)
-    if replay.look is not None:
-        bounds = report(registration, sample(registration, replay.tally), replay.look)
+    bounds, together = replay.bounds(), _together(registration, replay)
+    also = () if bounds is None else _also(registration, bounds)
     return Certificate(
-        statement=wording.statement(registration, replay, bounds, together),
+        statement=wording.statement(registration, replay, bounds, together, also),
         target_risk=registration.claim.target_risk,
         failure_probability=registration.claim.failure_probability,
         tries=replay.tries,
@@ -47,8 +47,8 @@ def issue(registration: Registration, replay: Replay, chain: Chain) -> Certifica
         **_shared(registration, replay, chain),
         eta=None if bounds is None else _number(bounds.eta),
         thresholds=() if bounds is None else _table(registration, bounds),
-        every_target=registration.fixed_mixture,
-        also_certified=_also(registration, bounds) if bounds is not None and registration.fixed_mixture else (),
+        every_target=registration.every_target,
+        also_certified=also,
         evidence=tuple(replay.trace),
         does_not_say=wording.limits(registration),
         renews=registration.renews,
@@ -135,11 +135,14 @@ def _table(registration: Registration, bounds: Bounds) -> tuple[ThresholdBounds,
 
 
 def _also(registration: Registration, bounds: Bounds) -> tuple[OtherTarget, ...]:
-    """For every rung of the ladder, the threshold that would be certified: the risk bound holds for all at once."""
-    if not isinstance(registration.certificate, Betting):
-        return ()
+    """For every target that is shown, the threshold that would be certified: the risk bounds hold for all at once."""
+    method, rungs = registration.certificate, tuple[float, ...]()
+    if isinstance(method, Betting) and registration.every_target:
+        rungs = method.ladder
+    elif isinstance(method, Sealed):
+        rungs = tuple(sorted(target.risk for target in method.targets))
     rows = []
-    for rung in registration.certificate.ladder:
+    for rung in rungs:
         able = (bounds.risk_upper <= rung) & (bounds.acceptance_lower >= registration.claim.min_acceptance)
         if able.any():
             j = int(np.argmax(np.where(able, bounds.acceptance_lower, -1.0)))
@@ -169,9 +172,10 @@ def _privacy(registration: Registration) -> PrivacyLoss:
         adjacency=settings.adjacency,
         mechanism="discrete Gaussian" if settings.private else "none",
         encoding=registration.encoding.kind,
-        basis=registration.encoding.basis,
+        basis=None if isinstance(registration.encoding, Contrasts) else registration.encoding.basis,
         epsilon=settings.epsilon,
-        replacement_epsilon=replacement_epsilon(registration),
+        replacement_epsilon=epsilon_against(registration, "replacement"),
+        zero_out_epsilon=epsilon_against(registration, "zero-out"),
         delta=settings.delta if settings.private else 0.0,
         conversion=settings.conversion,
         rho=rule.rho,

@@ -15,8 +15,8 @@ from fedsrc.server.tally import Tally
 Bools = NDArray[np.bool_]
 
 
-def next_slots(registration: Registration, tally: Tally, left: Sequence[int]) -> list[int]:
-    """Return the slots to ask of each site in the next round; all zero when nothing is left to ask.
+def next_slots(registration: Registration, tally: Tally, left: Sequence[int], *, round: int = 1) -> list[int]:
+    """Return the slots to ask of each site in a round; all zero when nothing is left to ask.
 
     `first` and `final`: every site; with declared weights, each is asked for what brings it to its weight.
     `recruit`: the one site with the largest deficit to its weight (first in registered order on a tie).
@@ -26,16 +26,16 @@ def next_slots(registration: Registration, tally: Tally, left: Sequence[int]) ->
     """
     if registration.monitor is not None:
         return _in_proportion(registration, left)
-    drawn = [a + b for a, b in zip(tally.slots, tally.missing, strict=True)]
+    drawn, size = [a + b for a, b in zip(tally.slots, tally.missing, strict=True)], registration.schedule.size(round)
     if registration.schedule.policy == "recruit":
-        return _one_site(registration, drawn, left)
+        return _one_site(registration, drawn, left, size)
     if registration.weights is None:
-        return [whole(registration.schedule.batch, each) for each in left]
-    slots: list[int] = in_step(registration, np.asarray([drawn]), np.asarray([left]))[0].tolist()
+        return [whole(size, each) for each in left]
+    slots: list[int] = in_step(registration, np.asarray([drawn]), np.asarray([left]), size)[0].tolist()
     return slots
 
 
-def in_step(registration: Registration, drawn: Ints, left: Ints) -> Ints:
+def in_step(registration: Registration, drawn: Ints, left: Ints, batch: int) -> Ints:
     """With declared weights w: slots that bring every site to w_k times one level, per row of (rows, sites).
 
     A full step raises the level by a batch for every site. The level stops where a site runs out, and a rest of less
@@ -44,7 +44,7 @@ def in_step(registration: Registration, drawn: Ints, left: Ints) -> Ints:
 
     See docs/theory.md, (iv) Slots.
     """
-    w, step = np.asarray(registration.weights), registration.schedule.batch * len(registration.sites)
+    w, step = np.asarray(registration.weights), batch * len(registration.sites)
     large = (w > 0) & (left > 0) & (left >= w * step / 2)
     open_ = large | ((w > 0) & (drawn == 0) & (left > 0))
     level = _level(w, np.where(large, drawn, 0), large)
@@ -107,7 +107,7 @@ def whole(batch: int, left: int) -> int:
     return left if left < 1.5 * batch else batch
 
 
-def _one_site(registration: Registration, drawn: Sequence[int], left: Sequence[int]) -> list[int]:
+def _one_site(registration: Registration, drawn: Sequence[int], left: Sequence[int], batch: int) -> list[int]:
     """Paper: Appendix "Finite-population theorem audit", largest positive target-weight deficit."""
     sites = len(registration.sites)
     weights = registration.weights or (1.0 / sites,) * sites
@@ -117,15 +117,30 @@ def _one_site(registration: Registration, drawn: Sequence[int], left: Sequence[i
     ]
     slots = [0] * sites
     best = max(range(sites), key=lambda i: (deficits[i], weights[i], -i))
-    slots[best] = whole(registration.schedule.batch, left[best])
+    slots[best] = whole(batch, left[best])
     return slots
 
 
+def noises(registration: Registration, slots: Sequence[int]) -> int:
+    """Count the releases, each with a noise of its own, that a round of so many slots has.
+
+    Theory: (v), One holder.
+    """
+    asked = sum(n > 0 for n in slots)
+    return min(1, asked) if registration.held else asked
+
+
 def make_requests(registration: Registration, slots: Sequence[int], *, number: int, round: int) -> list[Request]:
-    """Return the requests for the asked sites, in registered order, numbered from `number` + 1."""
-    scale = registration.mechanism.scale
-    asked = [(site.name, n) for site, n in zip(registration.sites, slots, strict=True) if n > 0]
+    """Return the requests for the asked sites, in registered order, numbered from `number` + 1: to one holder, one."""
+    scale, asked = registration.mechanism.scale, list[tuple[str, int, tuple[int, ...] | None]]()
+    if not registration.held:
+        asked = [(site.name, n, None) for site, n in zip(registration.sites, slots, strict=True) if n > 0]
+    elif any(slots):
+        asked = [(registration.aggregation.kind, sum(slots), tuple(slots))]
     return [
-        Request(registration=registration.digest, number=number + i, round=round, site=name, slots=n, scale=scale)
-        for i, (name, n) in enumerate(asked, start=1)
-    ]
+        Request(
+            registration=registration.digest, number=number + i, round=round, site=name, slots=n, scale=scale,
+            parts=parts,
+        )
+        for i, (name, n, parts) in enumerate(asked, start=1)
+    ]  # fmt: skip

@@ -15,6 +15,7 @@ from typing import Self
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key
 from fedsrc.common.words import risk_words
+from fedsrc.errors import FedsrcError
 from fedsrc.protocol.certificate import Certificate, MonitorAccount
 from fedsrc.protocol.handshake import Hello
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
@@ -64,7 +65,7 @@ class Session:
             self.transcript.close()
             raise
         self._told = len(self.transcript.entries)
-        self._asked = {digest: request.site for digest, request in self.replay.asked.items()}
+        self._asked = {digest: request.asked for digest, request in self.replay.asked.items()}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -80,8 +81,10 @@ class Session:
         return [site for site in self.registration.sites if site.name not in self.replay.announced]
 
     def announce(self, hellos: Iterable[Hello]) -> None:
-        """Write down how many units sites have; within a round nothing can be announced."""
-        if self.replay.ended is None and not self.replay.in_round:
+        """Write down how many units sites have; within a round nothing can be announced, and nothing after the first
+        request of a sealed run, whose looks are fixed by then."""
+        late = self.replay.sealed is not None and self.replay.number > 0
+        if self.replay.ended is None and not self.replay.in_round and not late:
             entries = [Announced.by(hello, self.registration.site(hello.site).capacity) for hello in hellos]
             if entries:
                 self.record(*entries)
@@ -95,10 +98,10 @@ class Session:
         lines = []
         for entry in self.transcript.entries[self._told :]:
             if isinstance(entry, Asked):
-                self._asked[entry.request.digest] = entry.request.site
+                self._asked[entry.request.digest] = entry.request.asked
             elif isinstance(entry, Absent):
                 refused = "its release was refused: " if entry.refused else ""
-                lines.append(f"site {self._asked[entry.request]!r}: {refused}{entry.reason}")
+                lines.append(f"{self._asked[entry.request]}: {refused}{entry.reason}")
             elif isinstance(entry, Closed):
                 bound = risk_words(self.replay.trace[-1].risk_upper if self.replay.trace else 1.0)
                 lines.append(f"round {entry.round} closed: {self.replay.tally.arrived:,} units so far, {bound}")
@@ -110,3 +113,12 @@ class Session:
         signed = conclude(self.registration, self.replay, self.transcript.chain).signed(self.key)
         signed.save(self.folder / CERTIFICATE)
         return signed
+
+
+def check_apart(registration: Registration) -> None:
+    """Refuse a registration of one holder where sites are asked by files or live."""
+    if registration.held:
+        raise FedsrcError(
+            "one holder has the records of all sites: there is no site to send a request to",
+            hint="`fedsrc certify` runs it on the holder's table; for sites apart, register with `aggregation='own'`",
+        )

@@ -5,27 +5,31 @@ Running and `verify` take the same path, so a third party that replays a transcr
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from typing import Literal
 
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.certificate import RoundBound
+from fedsrc.protocol.judgements import Sealed
 from fedsrc.protocol.messages import START, Release, Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Absent, Announced, Arrived, Asked, Closed, Ended, Entry, Opened
+from fedsrc.server import sealed
 from fedsrc.server.alarm import Watch
-from fedsrc.server.bounds import Look, for_target_only, look, sample
+from fedsrc.server.bounds import Bounds, Look, for_target_only, look, report, sample
 from fedsrc.server.recruiter import make_requests, next_slots
-from fedsrc.server.tally import Tally, add, empty, implausible, lose
+from fedsrc.server.sealed import Seen
+from fedsrc.server.stopping import gains_little
+from fedsrc.server.tally import Parts, Tally, add, empty, implausible, lose
 
 Status = Literal["CERTIFIED", "OPEN", "ABSTAIN", "STILL SUPPORTED", "ALARM"]
 Reason = Literal["certified", "rounds used", "units used", "alarm"]
 
 
 class SiteChain:
-    """A site's releases under one registration, each naming the one before it: a release that the transcript lacks must
-    be one that it records as absent or refused.
+    """The releases of a site, or of the holder, under one registration, each naming the one before it: a release that
+    the transcript lacks must be one that it records as absent or refused.
 
     Theory: (iv), Chain.
     """
@@ -62,11 +66,12 @@ class Replay:
         self.left = [site.capacity or 0 if self.charging else 0 for site in registration.sites]  # public unspent counts
         self.used = [0] * len(registration.sites)  # slots asked for
         self.announced: set[str] = set(self.index) if self.charging else set()
-        self.chains = [SiteChain() for _ in registration.sites]
+        self.chains: dict[str, SiteChain] = defaultdict(SiteChain)  # by whom requests name: sites, or the holder
         self.tries = 1  # certificates registered on the same records, this one included, as the sites say
         self.others = 0.0  # sum of the failure probabilities of the others
         self.orders: set[str] = set()
         self.rounds = 0
+        self.folded = 0  # releases up to the last closed round
         self.number = 0
         self.in_round = False
         self._next: list[Request] | None = None  # the next round's requests, until a site or a round changes them
@@ -74,13 +79,15 @@ class Replay:
         self.asked: dict[str, Request] = {}  # asked in the current round and not yet answered
         self.own: dict[str, Release] = {}  # answers to open requests whose signature fits, by request
         self.passed: dict[str, Release] = {}  # those of them that are to arrive
-        self.answered: list[Release] = []
+        self.answered: list[tuple[Parts, Release]] = []
         self.history: dict[str, Literal["arrived", "absent", "refused"]] = {}  # how every earlier request ended
         self.refused = 0
         self.absent = 0
         self.look: Look | None = None
+        self.sealed: list[Seen] | None = [] if isinstance(registration.judgement, Sealed) else None
         self.watch = None if registration.monitor is None else Watch(registration)
         self.trace: list[RoundBound] = []
+        self.accepted: list[float] = []  # the certified threshold's acceptance bound per round of the trace, or 0
         self.times: list[str] = []  # when the folded releases were made, by their sites' clocks
         self.ended: str | None = None
         self.opened = False
@@ -100,6 +107,14 @@ class Replay:
         """The certified threshold that the rule selects, if any."""
         return None if self.look is None else self.look.choice()
 
+    def bounds(self) -> Bounds | None:
+        """Return everything that is reported of the last look, or None before the first."""
+        if self.look is None:
+            return None
+        if self.sealed is not None:
+            return sealed.report(self.registration, self.sealed[-1], self.look)
+        return report(self.registration, sample(self.registration, self.tally), self.look)
+
     @property
     def never_came(self) -> list[str]:
         """Registered sites that have announced nothing, and are asked for nothing."""
@@ -111,8 +126,9 @@ class Replay:
         if self.in_round:
             return list(self.due)
         if self._next is None:
-            slots = next_slots(self.registration, self.tally, self.left)
-            self._next = make_requests(self.registration, slots, number=self.number, round=self.rounds + 1)
+            round = self.rounds + 1
+            slots = next_slots(self.registration, self.tally, self.left, round=round)
+            self._next = make_requests(self.registration, slots, number=self.number, round=round)
         return self._next
 
     def why_over(self) -> Reason | None:
@@ -121,13 +137,20 @@ class Replay:
             return None
         if self.watch is not None and self.watch.alarm:
             return "alarm"
-        if self.registration.schedule.policy != "final" and self.choice is not None:
+        if self.choice is not None and self._may_stop():
             return "certified"
         if self.rounds >= self.registration.schedule.rounds:
             return "rounds used"
         if self.watch is not None:
             return None  # fresh units may come
         return None if self.plan() else "units used"
+
+    def _may_stop(self) -> bool:
+        """Whether the registered policy stops a run that is certified."""
+        policy = self.registration.schedule.policy
+        if policy == "enough":
+            return bool(gains_little([row.records for row in self.trace], self.accepted))
+        return policy != "final"
 
     @property
     def resting(self) -> bool:
@@ -173,9 +196,9 @@ class Replay:
         request = self.asked.get(release.request)
         if request is None:
             return "it answers no open request"
-        key = self.registration.site(request.site).key
+        key = self.registration.key_of(request.site)
         if key is not None and not release.signed_by(key):
-            return f"it is not signed by site {request.site!r}"
+            return f"it is not signed by {request.asked}"
         self.own[release.request] = release
         return None
 
@@ -184,13 +207,13 @@ class Replay:
         request = self.asked[release.request]
         if (release.site, release.slots, release.scale) != (request.site, request.slots, request.scale):
             return "its site, slots or noise scale differ from the request"
-        length = self.registration.mechanism.basis.p
-        if len(release.first) != length or len(release.second) != length:
+        if (len(release.first), len(release.second)) != self.registration.mechanism.lengths:
             return "its length differs from the registered one"
         if max(map(abs, (*release.first, *release.second)), default=0) >= 1 << 61:
             return "its numbers are absurdly large"
-        unchained = self.chains[self.index[release.site]].broken_by(release)
-        return unchained or implausible(self.registration, release, request.number)
+        unchained = self.chains[release.site].broken_by(release)
+        honest = implausible if self.sealed is None else sealed.implausible
+        return unchained or honest(self.registration, release, request.number)
 
     def _open(self, entry: Opened) -> None:
         if entry.registration != self.registration.digest:
@@ -203,6 +226,8 @@ class Replay:
         again = self.watch is not None  # a monitor's site announces whatever changes
         if entry.site not in self.index or (entry.site in self.announced and not again) or self.in_round:
             raise _broken(f"site {entry.site!r} cannot announce units here")
+        if self.sealed is not None and self.number > 0:
+            raise _broken(f"site {entry.site!r} announces units after the first request of a sealed run")
         if not self._own_word(entry):
             raise _broken(f"what site {entry.site!r} has is not said by the site itself")
         capacity = self.registration.site(entry.site).capacity
@@ -215,11 +240,15 @@ class Replay:
     def _own_word(self, entry: Announced) -> bool:
         """Return whether a site signed for its units, or they are its registered capacity. A site without a key cannot
         sign, and a monitor may go on without a site."""
-        site, hello = self.registration.site(entry.site), entry.hello
+        capacity, key, hello = (
+            self.registration.site(entry.site).capacity,
+            self.registration.key_of(entry.site),
+            entry.hello,
+        )
         if hello is None:
-            return site.key is None or entry.units == site.capacity or (self.watch is not None and entry.units == 0)
+            return key is None or entry.units == capacity or (self.watch is not None and entry.units == 0)
         said = (hello.registration, hello.site, hello.units) == (self.registration.digest, entry.site, entry.units)
-        return said and site.key is not None and hello.signed_by(site.key)
+        return said and key is not None and hello.signed_by(key)
 
     def _ask(self, request: Request) -> None:
         if self.why_over() is not None:
@@ -230,19 +259,18 @@ class Replay:
         due.popleft()
         self.due, self.in_round = due, True
         self.asked[request.digest] = request
-        self.used[self.index[request.site]] += request.slots
+        for site, slots in self._parts(request):
+            self.used[site] += slots
         self.number = request.number
 
     def _arrive(self, release: Release) -> None:
         problem = self.check(release)
         if problem is not None:
             raise _broken(f"a release of site {release.site!r} should have been refused: {problem}")
-        request = self._settle(release.request)
-        site = self.index[request.site]
-        self.left[site] -= request.slots
-        self.chains[site].add(release)
+        parts = self._settle(release.request)
+        self.chains[release.site].add(release)
         self.tries, self.others = max(self.tries, release.tries), max(self.others, release.others)
-        self.answered.append(release)
+        self.answered.append((parts, release))
         self.orders.add(release.order)
         self.history[release.request] = "arrived"
 
@@ -251,21 +279,26 @@ class Replay:
             raise _broken("an absence without an open request")
         if entry.release is not None and not (entry.refused and self._rightly_refused(entry)):
             raise _broken("a release was refused that should have been accepted")
-        request = self._settle(entry.request)
-        site = self.index[request.site]
-        self.left[site] -= request.slots
-        self.chains[site].miss()
+        request = self.asked[entry.request]
+        parts = self._settle(entry.request)
+        self.chains[request.site].miss()
         self.history[entry.request] = "refused" if entry.refused else "absent"
         self.absent += not entry.refused
         self.refused += entry.refused
         if self.charging:
-            self.tally = lose(self.registration, self.tally, site, request.slots, request.number)
+            self.tally = lose(self.registration, self.tally, parts, request.number)
 
-    def _settle(self, request: str) -> Request:
-        """Take a request off the open ones."""
+    def _settle(self, request: str) -> Parts:
+        """Take a request off the open ones, and its slots off what is left; return them."""
         self.own.pop(request, None)
         self.passed.pop(request, None)
-        return self.asked.pop(request)
+        parts = self._parts(self.asked.pop(request))
+        for site, slots in parts:
+            self.left[site] -= slots
+        return parts
+
+    def _parts(self, request: Request) -> Parts:
+        return [(self.index[name], slots) for name, slots in self.registration.parts(request).items()]
 
     def _rightly_refused(self, entry: Absent) -> bool:
         release = entry.release
@@ -274,19 +307,37 @@ class Replay:
     def _close(self, entry: Closed) -> None:
         if not self.in_round or entry.round != self.rounds + 1 or self.due or self.asked:
             raise _broken(f"round {entry.round} cannot be closed here")
-        self.tally = add(self.tally, [(self.index[each.site], each) for each in self.answered])
-        self.times += [each.time for each in self.answered]
+        before = self.folded
+        self.tally = add(self.tally, self.answered)
+        self.folded = self.tally.releases
+        self.times += [each.time for _, each in self.answered]
         if self.watch is not None:
-            self.watch.close(entry.round, [(self.index[each.site], each) for each in self.answered])
+            self.watch.close(entry.round, [(self.index[each.site], each) for _, each in self.answered])
         self.answered, self.in_round, self.rounds, self._next = [], False, entry.round, None
         if self.watch is not None or self.tally.total == 0:
             return
+        if self.sealed is not None:
+            self._look_sealed(self.sealed, before)
+            return
         now = look(self.registration, sample(self.registration, self.tally), self.look)
         now = now if self.registration.fixed_mixture else for_target_only(self.registration, now)
+        self._trace(now)
+
+    def _look_sealed(self, taken: list[Seen], before: int) -> None:
+        """Take the look that is registered after this round, if there is one."""
+        share = sealed.due(self.registration, self.rounds, over=not self.plan())
+        if share is None:
+            return
+        taken.append(sealed.see(self.registration, self.tally, before, share))
+        self._trace(sealed.decide(self.registration, taken))
+
+    def _trace(self, now: Look) -> None:
+        """Note what a look shows."""
         enough = now.acceptance_lower >= self.registration.claim.min_acceptance
         best = now.risk_upper[enough].min(initial=1.0)
         self.trace.append(RoundBound(round=self.rounds, records=self.tally.arrived, risk_upper=float(best)))
         self.look = now
+        self.accepted.append(0.0 if self.choice is None else float(now.acceptance_lower[self.choice]))
 
     def _end(self, entry: Ended) -> None:
         if entry.reason != self.why_over():

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fedsrc.common.durable import open_regular, read_bytes
 from fedsrc.common.words import risk_words
+from fedsrc.protocol.disclosure import privacy_words
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.notices import beside
 from fedsrc.protocol.registration import Registration
@@ -46,6 +47,7 @@ class RunState:
     registration: str
     status: Status
     target_risk: float
+    privacy: str  # in words
     rounds: int
     most_rounds: int
     records: int
@@ -66,7 +68,8 @@ class SiteStates:
 
     def __init__(self, registration: Registration, entries: Iterable[Entry] = ()) -> None:
         self._sites = {site.name: SiteState(site.name) for site in registration.sites}
-        self._whose: dict[str, str] = {}  # open requests
+        self._whose: dict[str, list[str]] = {}  # open requests
+        self._registration = registration
         for entry in entries:
             self.step(entry)
 
@@ -76,18 +79,22 @@ class SiteStates:
             case Announced():
                 self._sites[entry.site].announced = entry.units
             case Asked():
-                self._whose[entry.request.digest] = entry.request.site
+                self._whose[entry.request.digest] = [*self._registration.parts(entry.request)]
             case Arrived():
-                site = self._sites[self._whose.pop(entry.release.request)]
-                site.arrived, site.last, site.reason = site.arrived + 1, entry.release.time, ""
+                for site in self._asked(entry.release.request):
+                    site.arrived, site.last, site.reason = site.arrived + 1, entry.release.time, ""
             case Absent():
-                site = self._sites[self._whose.pop(entry.request)]
-                site.refused, site.absent = site.refused + entry.refused, site.absent + (not entry.refused)
-                site.reason = entry.reason
+                for site in self._asked(entry.request):
+                    site.refused, site.absent = site.refused + entry.refused, site.absent + (not entry.refused)
+                    site.reason = entry.reason
+
+    def _asked(self, request: str) -> list[SiteState]:
+        """Return the sites that a request asked, which waits no longer."""
+        return [self._sites[name] for name in self._whose.pop(request)]
 
     def now(self, replay: Replay) -> list[SiteState]:
         """Return the sites' state, in registered order."""
-        waiting = set(self._whose.values())
+        waiting = {name for names in self._whose.values() for name in names}
         return [
             replace(site, left=replay.left[replay.index[name]], waiting=name in waiting)
             for name, site in self._sites.items()
@@ -105,6 +112,7 @@ def run_state(folder: Path) -> RunState:
         registration=registration.digest,
         status=replay.status,
         target_risk=registration.claim.target_risk,
+        privacy=privacy_words(registration),
         rounds=replay.rounds,
         most_rounds=registration.schedule.rounds,
         records=replay.tally.arrived,
@@ -154,6 +162,7 @@ def words(state: RunState) -> list[str]:
         f"Status: {_status(state)}  (target risk {state.target_risk:g})",
         f"Round {state.rounds} of at most {state.most_rounds}: {state.records:,} units in"
         f" {state.releases:,} releases, {risk_words(state.risk_upper)}",
+        f"Privacy: {state.privacy}",
         "Sites",
         *(f"  {_site(site)}" for site in state.sites[:50]),
     ]

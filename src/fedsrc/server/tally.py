@@ -12,10 +12,15 @@ import numpy as np
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.basis import covariance
 from fedsrc.maths.betting import Covariance
+from fedsrc.maths.contrasts import ContrastCode
+from fedsrc.maths.levels import LevelCode
+from fedsrc.maths.moments import MomentCode, Seconds, noise_of_seconds, seconds
 from fedsrc.maths.transfer import eta
 from fedsrc.protocol.mechanism import Mechanism
 from fedsrc.protocol.messages import Release
 from fedsrc.protocol.registration import Registration
+
+Parts = Sequence[tuple[int, int]]  # the slots of a release: of which site, by its index, and how many
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,8 @@ class Charge:
     unsupported: Floats
     supported: Floats
     accepted: Floats
+    second: Seconds | None = None
+    levels: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,7 @@ class Tally:
     releases: int
     sums: Ints
     charge: Charge
+    lost: tuple[tuple[int, int], ...] = ()  # slots and number of every request whose missing release is charged
 
     @property
     def arrived(self) -> int:
@@ -50,12 +58,15 @@ class Tally:
 
 @dataclass(frozen=True)
 class Masses:
-    """Noised suffix masses per threshold, and the covariance proxy of the noise on (unsupported, supported)."""
+    """Noised suffix masses per threshold, the covariance proxy of the noise on (unsupported, supported), and second
+    moments, or masses by level, where they are released."""
 
     unsupported: Floats
     supported: Floats
     accepted: Floats
     noise: Covariance
+    second: Seconds | None = None
+    levels: Floats | None = None
 
     def plus(self, charge: Charge) -> Masses:
         """Add the charge for missing releases, each mass at its own worst."""
@@ -64,50 +75,88 @@ class Masses:
             self.supported + charge.supported,
             self.accepted + charge.accepted,
             self.noise,
+            self.second if charge.second is None or self.second is None else self.second.plus(charge.second),
+            self.levels if charge.levels is None or self.levels is None else self.levels + charge.levels,
         )
 
 
 def empty(registration: Registration) -> Tally:
     """Return the tally before anything has arrived."""
     rule = registration.mechanism
-    none, nothing = (0,) * len(registration.sites), np.zeros(rule.basis.m)
-    return Tally(none, none, 0, np.zeros((2, rule.basis.p), dtype=np.int64), Charge(nothing, nothing, nothing))
+    none, nothing = (0,) * len(registration.sites), np.zeros(len(registration.thresholds.values))
+    second = Seconds(*[nothing] * 6) if isinstance(rule.code, MomentCode) else None
+    sums = np.zeros(released_shape(rule), dtype=np.int64)
+    levels = np.zeros(sums.shape) if isinstance(rule.code, LevelCode) else None
+    return Tally(none, none, 0, sums, Charge(nothing, nothing, nothing, second, levels))
 
 
-def add(tally: Tally, releases: Sequence[tuple[int, Release]]) -> Tally:
-    """Fold accepted releases, each with its site's index. Sums are exact, so their order does not matter."""
+def released_shape(rule: Mechanism) -> tuple[int, ...]:
+    """Return the shape of what is summed of releases: rows of the basis' coordinates, or contrasts in one row."""
+    return (sum(rule.lengths),) if isinstance(rule.code, ContrastCode) else (rule.code.rows, rule.basis.p)
+
+
+def add(tally: Tally, releases: Sequence[tuple[Parts, Release]]) -> Tally:
+    """Fold accepted releases, each with the slots of its sites. Sums are exact, so their order does not matter.
+
+    Theory: (v), One holder.
+    """
     slots, sums = list(tally.slots), tally.sums.copy()
-    for site, release in releases:
-        slots[site] += release.slots
-        sums += np.asarray([release.first, release.second], dtype=np.int64)
+    for parts, release in releases:
+        for site, number in parts:
+            slots[site] += number
+        sums += np.asarray([*release.first, *release.second], dtype=np.int64).reshape(sums.shape)
     return replace(tally, slots=tuple(slots), releases=tally.releases + len(releases), sums=sums)
 
 
-def lose(registration: Registration, tally: Tally, site: int, slots: int, number: int) -> Tally:
-    """Charge a site for request `number`, whose release never arrived: whatever it held, it was no worse than this.
+def lose(registration: Registration, tally: Tally, parts: Parts, number: int) -> Tally:
+    """Charge sites for request `number`, whose release never arrived: whatever it held, it was no worse than this.
 
     Off the refusal event an honest release has masses above -low and accepted mass below slots + high.
 
-    Theory: (iv), Dropout.
+    Theory: (iv), Dropout; (xiv) Dropout; (xiv) Levels.
     """
-    margin = plausible_margins(registration, number)
-    worst = Charge(
-        tally.charge.unsupported + slots + margin.high + margin.low_supported,
-        tally.charge.supported - margin.low_supported,
-        tally.charge.accepted - margin.low_unsupported - margin.low_supported,
-    )
-    missing = list(tally.missing)
-    missing[site] += slots
-    return replace(tally, missing=tuple(missing), releases=tally.releases + 1, charge=worst)
+    missing, worst, slots = list(tally.missing), tally.charge, sum(each for _, each in parts)
+    for site, each in parts:
+        missing[site] += each
+    code = registration.mechanism.code
+    if isinstance(code, LevelCode) and worst.levels is not None:
+        margin = plausible_margins(registration, number)
+        levels = np.tile(-margin.low_supported, (code.rows, 1))
+        levels[-1] = slots + margin.high + code.g * margin.low_supported
+        more, unlikely = code.losses @ levels, -code.rows * margin.low_supported
+        worst = Charge(
+            worst.unsupported + more, worst.supported + levels.sum(axis=0) - more, worst.accepted + unlikely,
+            None, worst.levels + levels,
+        )  # fmt: skip
+    elif not isinstance(code, ContrastCode):
+        margin, none = plausible_margins(registration, number), np.zeros_like(worst.accepted)
+        worst = Charge(
+            worst.unsupported + slots + margin.high + margin.low_supported,
+            worst.supported - margin.low_supported,
+            worst.accepted - margin.low_unsupported - margin.low_supported,
+            worst.second
+            and worst.second.plus(Seconds(none, none, none, slots + margin.total, margin.cross, margin.square)),
+        )
+    lost = (*tally.lost, (slots, number))
+    return replace(tally, missing=tuple(missing), releases=tally.releases + 1, charge=worst, lost=lost)
 
 
 def masses(registration: Registration, sums: Ints | Floats, releases: float | Floats) -> Masses:
-    """Decode lattice sums (..., 2, p) of that many releases (per sum: (..., 1)) into suffix masses and their noise."""
+    """Decode lattice sums (..., rows, p) of that many releases (per sum: (..., 1)) into suffix masses, with noise."""
     rule = registration.mechanism
-    first, second = np.moveaxis(rule.basis.decode(sums.astype(np.float64)) / rule.grid, -2, 0)
-    paired = registration.encoding.kind == "paired"
-    noise = covariance(registration.encoding.kind, suffix_variance(rule) * releases)
-    return Masses(second, first - second if paired else first, first if paired else first + second, noise)
+    suffix = rule.basis.decode(sums.astype(np.float64)) / rule.grid
+    if isinstance(rule.code, LevelCode):
+        accepted, bad = suffix.sum(axis=-2), np.moveaxis(suffix, -2, -1) @ rule.code.losses
+        return Masses(
+            bad, accepted - bad, accepted, rule.code.covariance(suffix_variance(rule) * releases), None, suffix
+        )
+    first, second = suffix[..., 0, :], suffix[..., 1, :]
+    paired = registration.histograms.kind == "paired"
+    noise = covariance(registration.histograms.kind, suffix_variance(rule) * releases)
+    return Masses(
+        second, first - second if paired else first, first if paired else first + second, noise,
+        seconds(suffix[..., 2:, :]) if isinstance(rule.code, MomentCode) else None,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=64)
@@ -131,22 +180,31 @@ def transfer(registration: Registration, tally: Tally) -> float:
 
 @dataclass(frozen=True)
 class Margins:
-    """How far the noise of one honest release may reach, per threshold."""
+    """How far the noise of one honest release may reach, per threshold: in unsupported, supported (or any level's) and
+    accepted mass; in squares, products and the total of second moments."""
 
     low_unsupported: Floats
     low_supported: Floats
     high: Floats
+    square: Floats
+    cross: Floats
+    total: Floats
 
 
 def plausible_margins(registration: Registration, number: int) -> Margins:
     """Return the registered plausibility margins of request `number`.
 
-    Theory: Refusal, sqrt(2 v log(3m/q_s)) with q_s = 6 alpha_f / (pi^2 s^2).
+    Theory: Refusal, sqrt(2 v log(3m/q_s)) with q_s = 6 alpha_f / (pi^2 s^2); (xiv) Refusal, 7m events; (xiv) Levels.
     """
     rule, budget = registration.mechanism, registration.judgement.refusal_budget
-    log_term = math.log(3 * rule.basis.m * math.pi**2 * number**2 / (6 * budget))
-    noise = covariance(registration.encoding.kind, suffix_variance(rule))
-    return Margins(*(np.sqrt(2 * v * log_term) + 1e-9 for v in (noise.uu, noise.ss, noise.of(1.0, 1.0))))
+    v, events = suffix_variance(rule), 7 if isinstance(rule.code, MomentCode) else 3
+    noise = covariance(registration.histograms.kind, v)
+    high = noise.of(1.0, 1.0)
+    if isinstance(rule.code, LevelCode):
+        events, high = rule.code.rows + 1, rule.code.rows * v
+    log_term = math.log(events * rule.basis.m * math.pi**2 * number**2 / (6 * budget))
+    reached = (noise.uu, noise.ss, high, *noise_of_seconds(v))
+    return Margins(*(np.sqrt(2 * v * log_term) + 1e-9 for v in reached))
 
 
 def implausible(registration: Registration, release: Release, number: int) -> str | None:
@@ -156,8 +214,15 @@ def implausible(registration: Registration, release: Release, number: int) -> st
     """
     if registration.judgement.refusal_budget == 0:
         return None
-    seen = masses(registration, np.asarray([release.first, release.second]), 1)
-    margin = plausible_margins(registration, number)
-    if (seen.unsupported < -margin.low_unsupported).any() or (seen.supported < -margin.low_supported).any():
+    sums = np.asarray([*release.first, *release.second]).reshape(released_shape(registration.mechanism))
+    seen, margin, n = masses(registration, sums, 1), plausible_margins(registration, number), release.slots
+    below = [seen.unsupported < -margin.low_unsupported, seen.supported < -margin.low_supported]
+    if seen.levels is not None:
+        below = [each < -margin.low_supported for each in seen.levels]
+    above = [seen.accepted > n + margin.high]
+    if (two := seen.second) is not None:
+        below += [two.uu < -margin.square, two.us < -margin.cross, two.ss < -margin.square]
+        above += [two.uu + 2 * two.us + two.ss > n + margin.total]
+    if np.any(below):
         return "its masses are more negative than the noise explains"
-    return "it holds more mass than its slots" if (seen.accepted > release.slots + margin.high).any() else None
+    return "it holds more mass than its slots" if np.any(above) else None

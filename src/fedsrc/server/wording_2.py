@@ -7,10 +7,12 @@ a new format, in a module of its own.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from fedsrc.protocol.certificate import Assumption
+from fedsrc.protocol.certificate import Assumption, OtherTarget
 from fedsrc.protocol.disclosure import released_development
-from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.judgements import Sealed
+from fedsrc.protocol.registration import Holder, Registration
 from fedsrc.server.alarm import Watch
 from fedsrc.server.bounds import Bounds
 from fedsrc.server.state import Replay
@@ -27,28 +29,47 @@ MONITOR_DOES_NOT_SAY = (
 )
 
 
-def statement(registration: Registration, replay: Replay, bounds: Bounds | None, fails_together: float) -> str:
-    """Return the one plain sentence. Whoever tries again until it is certified fails as often as all tries together.
+def statement(
+    registration: Registration,
+    replay: Replay,
+    bounds: Bounds | None,
+    fails_together: float,
+    also: Sequence[OtherTarget] = (),
+) -> str:
+    """Return the one plain sentence; of an abstention, with the strongest claim that its evidence carries.
+
+    Theory: (iv), Ladder.
+    """
+    target, choice = registration.claim.target_risk, replay.choice
+    if replay.status == "CERTIFIED" and bounds is not None and choice is not None:
+        threshold, accepted = registration.thresholds.values[choice], float(bounds.acceptance_lower[choice])
+        shown = OtherTarget(target_risk=target, threshold=threshold, acceptance_lower=accepted)
+        return _said(registration, replay, shown, fails_together)
+    verb = "was" if replay.status == "ABSTAIN" else "has yet been"
+    none = f"No threshold {verb} shown to keep unsupported answers at or below {_percent(target)}."
+    if replay.status != "ABSTAIN" or not also:
+        return none
+    weaker = _said(registration, replay, also[0], fails_together)
+    return f"{none} The strongest claim that the evidence carries: {weaker[0].lower()}{weaker[1:]}"
+
+
+def _said(registration: Registration, replay: Replay, shown: OtherTarget, fails_together: float) -> str:
+    """Say a claim and how often it fails. Whoever tries again until it is certified fails as often as all together.
 
     Theory: (iv), Chain.
     """
-    claim, choice = registration.claim, replay.choice
-    if replay.status != "CERTIFIED" or bounds is None or choice is None:
-        verb = "was" if replay.status == "ABSTAIN" else "has yet been"
-        return f"No threshold {verb} shown to keep unsupported answers at or below {_percent(claim.target_risk)}."
-    threshold = registration.thresholds.values[choice]
-    accepted = _percent(bounds.acceptance_lower[choice], down=True)
-    fails = f"this statement fails with probability at most {_percent(claim.failure_probability)}"
-    said = claimed(registration, f"score >= {threshold!r}", accepted)
+    fails = f"this statement fails with probability at most {_percent(registration.claim.failure_probability)}"
+    said = claimed(registration, shown)
     if replay.tries == 1:
         return f"{said}; {fails}."
     together = f"at least one of their statements fails with probability at most {_percent(fails_together)}"
     return f"{said}; taken alone, {fails}. It is registration {replay.tries} on the same records; {together}."
 
 
-def claimed(registration: Registration, gate: str, accepted: str) -> str:
+def claimed(registration: Registration, shown: OtherTarget) -> str:
     """What is claimed of risk and acceptance: shares of answers, or chances of a random answer of a random source."""
-    privacy, risk = registration.privacy, _percent(registration.claim.target_risk)
+    privacy, risk, gate = registration.privacy, _percent(shown.target_risk), f"score >= {shown.threshold!r}"
+    accepted = _percent(shown.acceptance_lower, down=True)
     graded = privacy.loss_grid > 1
     if not privacy.sources_alike:
         share = f"on average at most {risk} is" if graded else f"at most {risk} are"
@@ -86,6 +107,8 @@ def limits(registration: Registration) -> tuple[str, ...]:
             "The sites' shares are shares of sources, not of answers. If sites differ in answers per source, mixing"
             " them by answers gives a different mixture, which can have a higher risk."
         )
+    if isinstance(registration.judgement, Sealed):
+        uneven.append("It speaks of the registered targets, and so of higher ones; no lower target is shown.")
     return (first, *uneven, *others)
 
 
@@ -100,12 +123,18 @@ def assumptions(registration: Registration, replay: Replay) -> tuple[Assumption,
         _checked("every request followed the registered rule"),
         _declared("every request was recorded before its answer arrived"),
         _origin_note(registration),
+        *(
+            [_declared("one holder has the records of all sites; each round is one release")]
+            if registration.held
+            else []
+        ),
         _declared(f"no {unit} was released more than once"),
         *_tries_note(registration, replay),
         Assumption(what=draws, how="not checkable"),
         *([_declared("records that share a source are independent")] if registration.privacy.independent else []),
         _declared(_mixture(registration)),
         _dropout_note(registration, replay),
+        *_sealed_note(registration),
         _declared(f"the score, the loss and the thresholds were fixed before {step}"),
         *_development_note(registration),
         _grid_note(registration.privacy.loss_grid),
@@ -134,6 +163,21 @@ def _mixture(registration: Registration) -> str:
     return f"deployment mixes the sites {mixed}, {drift}"
 
 
+def _sealed_note(registration: Registration) -> list[Assumption]:
+    """Say what a sealed certificate needs beside the others. Theory: (xiii), what is registered."""
+    method = registration.judgement
+    if not isinstance(method, Sealed):
+        return []
+    looks = "the looks, their shares of the failure probability, targets and bets were registered before calibration"
+    closed = "a round was closed before any of its releases was read"
+    arrivals = (
+        "whether and when a release arrives depends neither on the units nor on the noise of any release of the run"
+    )
+    noise = [] if method.line == "within" or not registration.privacy.private else ["every site added the stated noise"]
+    free = method.line == "hybrid" or registration.schedule.dropout == "adversarial"
+    return [_checked(looks), *map(_declared, [closed, *noise, *([] if free else [arrivals])])]
+
+
 def _dropout_note(registration: Registration, replay: Replay) -> Assumption:
     """Say what is known of releases and sites that are missing. That a site never came is the server's word."""
     if registration.schedule.dropout == "adversarial":
@@ -155,6 +199,10 @@ def _tries_note(registration: Registration, replay: Replay) -> list[Assumption]:
 
 
 def _origin_note(registration: Registration) -> Assumption:
+    if isinstance(registration.aggregation, Holder):
+        if registration.aggregation.key is not None:
+            return _checked("every release is signed by the holder's registered key")
+        return _declared("the releases come from the holder itself (it has no registered key)")
     if all(site.key is not None for site in registration.sites):
         return _checked("every release is signed by its site's registered key")
     return _declared("the releases come from the sites themselves (not every site has a registered key)")
@@ -181,6 +229,7 @@ def thresholds_words(registration: Registration) -> str:
     if release is not None:
         settings, other = release.privacy, release.privacy != registration.privacy
         made = f", made for an earlier registration: epsilon {settings.epsilon:g} at delta {settings.delta:g}"
+        made += "" if settings.adjacency == registration.privacy.adjacency else f", for {settings.adjacency}"
         noun = f"development {settings.unit}{'s' if release.units != 1 else ''}"
         return f"from one noised release of {release.units:,} {noun}{made if other else ', protected like the others'}"
     return {

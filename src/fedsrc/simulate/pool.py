@@ -35,14 +35,15 @@ class Pool:
     def __init__(self, site: Support, trials: int, rng: np.random.Generator, draw: Draw, order: Ints | None) -> None:
         self.law, self.rng, self.draw, self.order = site.law, rng, draw, order
         self.shape = site.masses.shape[1:]
-        self.flat = site.masses.reshape(site.law.size, -1).astype(np.float64)  # exact: far below 2^53
+        self.size = site.law.shape[-1]
+        self.flat = site.masses.reshape(self.size, -1).astype(np.float64)  # exact: far below 2^53
         self.used = np.zeros(trials, dtype=np.int64)
-        self.seen = np.zeros((trials, site.law.size), dtype=np.bool_)
+        self.seen = np.zeros((trials, self.size), dtype=np.bool_)
 
     @property
     def left(self) -> Ints:
         """Units that can still be asked for, per trial."""
-        return np.full(self.used.size, ENDLESS) if self.order is None else self.law.size - self.used
+        return np.full(self.used.size, ENDLESS) if self.order is None else self.size - self.used
 
     @property
     def touched(self) -> Ints:
@@ -59,8 +60,8 @@ class Pool:
         return np.rint(counts @ self.flat).astype(np.int64).reshape(n.size, *self.shape)
 
     def _in_order(self, order: Ints, n: Ints) -> Ints:
-        places = np.minimum(self.used[:, None] + np.arange(int(n.max())), self.law.size - 1)
-        return _counts(np.take_along_axis(order, places, axis=1), n, self.law.size)
+        places = np.minimum(self.used[:, None] + np.arange(int(n.max())), self.size - 1)
+        return _counts(np.take_along_axis(order, places, axis=1), n, self.size)
 
 
 def _counts(picked: Ints, n: Ints, size: int) -> Ints:

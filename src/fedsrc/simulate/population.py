@@ -17,7 +17,8 @@ from fedsrc.records.units import Units
 
 @dataclass(frozen=True)
 class Support:
-    """One site's units: what each adds to a release (n, 2, m+1), and its probability (n,)."""
+    """One site's units: what each adds to a release (n, 2, m+1), and its probability (n,), or that of every trial
+    (trials, n)."""
 
     masses: Ints
     law: Floats

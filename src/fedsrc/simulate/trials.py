@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.maths.levels import LevelCode
+from fedsrc.maths.moments import MomentCode
+from fedsrc.protocol.judgements import Sealed
 from fedsrc.protocol.registration import Registration
+from fedsrc.records.masses import contrasts
+from fedsrc.server import sealed
 from fedsrc.server.bounds import Look, Sample, look
-from fedsrc.server.recruiter import next_slots
-from fedsrc.server.tally import Tally, empty, masses, transfer
+from fedsrc.server.recruiter import next_slots, noises
+from fedsrc.server.stopping import gains_little
+from fedsrc.server.tally import Tally, empty, masses, released_shape, transfer
 from fedsrc.simulate.pool import Pool, at_once
 from fedsrc.simulate.population import Support
 
@@ -40,17 +47,19 @@ def streams(
 
     Noise is not in them, so that several methods and privacy levels can be compared on the same events.
     """
-    rng = np.random.default_rng([seed, 1])
+    rng, code = np.random.default_rng([seed, 1]), registration.mechanism.code
+    if isinstance(code, MomentCode | LevelCode):
+        sites = [replace(site, masses=code.bins(site.masses)) for site in sites]
     pools = [Pool(site, trials, rng, at_once, _order(site, draw, trials, rng)) for site in sites]
     tally = empty(registration)
     total = np.zeros((trials, *sites[0].masses.shape[1:]), dtype=np.int64)
-    for _ in range(registration.schedule.rounds):
-        slots = next_slots(registration, tally, [int(pool.left[0]) for pool in pools])
+    for round in range(1, registration.schedule.rounds + 1):
+        slots = next_slots(registration, tally, [int(pool.left[0]) for pool in pools], round=round)
         if not any(slots):
             return
         total = sum((pool.take(np.full(trials, n)) for pool, n in zip(pools, slots, strict=True)), start=total)
         grown = tuple(a + b for a, b in zip(tally.slots, slots, strict=True))
-        tally = replace(tally, slots=grown, releases=tally.releases + sum(n > 0 for n in slots))
+        tally = replace(tally, slots=grown, releases=tally.releases + noises(registration, slots))
         yield tally, total
 
 
@@ -61,26 +70,68 @@ def _order(site: Support, draw: Draw, trials: int, rng: np.random.Generator) -> 
 def simulate(
     registration: Registration, sites: Sequence[Support], *, trials: int, seed: int, draw: Draw = "with replacement"
 ) -> Trials:
-    """Run every trial to its first certificate, or to the end of the schedule (only there under policy `final`)."""
-    rule = registration.mechanism
+    """Run every trial until the registered policy stops it: at its first certificate, where it has enough, or at the
+    end of the schedule. Only trials that have not stopped are looked at."""
+    if isinstance(registration.judgement, Sealed):
+        return _simulate_sealed(registration, sites, trials=trials, seed=seed, draw=draw)
+    rule, policy = registration.mechanism, registration.schedule.policy
     rng = np.random.default_rng([seed, 2])
     outcome = _Outcome(trials, len(registration.sites))
-    noise = np.zeros((trials, 2, rule.basis.p), dtype=np.int64)
-    before: Look | None = None
-    last = empty(registration)
-    final = registration.schedule.policy == "final"
+    noise = np.zeros((trials, *released_shape(rule)), dtype=np.int64)
+    now: Look | None = None
+    last, going = empty(registration), np.arange(trials)
+    units, accepted = list[int](), list[Floats]()
     for tally, total in streams(registration, sites, trials=trials, seed=seed, draw=draw):
         for _ in range(tally.releases - last.releases):
             noise = noise + discrete_gaussian(rng, rule.scale, noise.shape)
-        seen = masses(registration, rule.basis.encode(total) + noise, tally.releases)
-        before = look(registration, Sample(seen, tally.total, transfer(registration, tally)), before)
-        last = tally
-        outcome.rounds_seen += 1
-        if not final and outcome.note(before, tally) == trials:
-            break
-    if final and before is not None:
-        outcome.note(before, last)
+        seen = masses(registration, rule.basis.encode(total[going]) + noise[going], tally.releases)
+        now = look(registration, Sample(seen, tally.total, transfer(registration, tally)), now)
+        last, outcome.rounds_seen = tally, outcome.rounds_seen + 1
+        units, accepted = [*units, tally.arrived], [*accepted, _accepted(now)]
+        may = gains_little(units, accepted) if policy == "enough" else np.full(going.size, policy != "final")
+        on = ~outcome.note(now, tally, going, may & now.certified.any(axis=-1))
+        if not on.any():
+            return outcome.trials(last)
+        if not on.all():
+            going, now, accepted = going[on], _only(now, on), [each[on] for each in accepted]
+    if now is not None:
+        outcome.note(now, last, going, np.asarray(now.certified.any(axis=-1)))
     return outcome.trials(last)
+
+
+def _simulate_sealed(
+    registration: Registration, sites: Sequence[Support], *, trials: int, seed: int, draw: Draw
+) -> Trials:
+    """Do the same for a sealed registration, whose looks are registered."""
+    rng, outcome, rule = np.random.default_rng([seed, 2]), _Outcome(trials, len(sites)), registration.mechanism
+    encoded = [replace(site, masses=contrasts(rule.contrasts, site.masses)) for site in sites]
+    played = list(streams(registration, encoded, trials=trials, seed=seed, draw=draw))
+    noise, looks, last = np.zeros((trials, sum(rule.lengths)), dtype=np.int64), [], empty(registration)
+    for number, (tally, total) in enumerate(played, start=1):
+        for _ in range(tally.releases - last.releases):
+            noise = noise + discrete_gaussian(rng, rule.scale, noise.shape)
+        before, last, outcome.rounds_seen = last.releases, tally, number
+        share = sealed.due(registration, number, over=number == len(played))
+        if share is None:
+            continue
+        looks.append(sealed.see(registration, replace(tally, sums=total + noise), before, share))
+        if number == len(played) or registration.schedule.policy != "final":
+            now, still = sealed.decide(registration, looks), outcome.threshold < 0
+            outcome.note(now, tally, np.arange(trials), now.certified.any(axis=-1) & still)
+        if (outcome.threshold >= 0).all():
+            break
+    return outcome.trials(last)
+
+
+def _accepted(now: Look) -> Floats:
+    """Return the acceptance bound of the certified threshold per trial, 0 where there is none."""
+    return np.asarray(np.where(now.certified, now.acceptance_lower, 0.0).max(axis=-1))
+
+
+def _only(now: Look, on: NDArray[np.bool_]) -> Look:
+    """Return a look at some of the trials."""
+    parts: dict[str, Any] = {each.name: getattr(now, each.name) for each in fields(now)}
+    return replace(now, **{name: value[on] for name, value in parts.items() if value is not None})
 
 
 def discrete_gaussian(rng: np.random.Generator, scale: float, shape: tuple[int, ...]) -> Ints:
@@ -114,14 +165,13 @@ class _Outcome:
         self.acceptance = np.zeros(trials)
         self.rounds_seen = 0
 
-    def note(self, now: Look, tally: Tally) -> int:
-        """Record first certificates; return how many trials have one."""
-        best = np.argmax(np.where(now.certified, now.acceptance_lower, -1.0), axis=-1)
-        fresh = (self.threshold < 0) & now.certified.any(axis=-1)
-        self.threshold[fresh] = best[fresh]
-        self.records[fresh], self.rounds[fresh], self.slots[fresh] = tally.arrived, self.rounds_seen, tally.slots
-        self.acceptance[fresh] = np.take_along_axis(now.acceptance_lower, best[:, None], -1)[fresh, 0]
-        return int((self.threshold >= 0).sum())
+    def note(self, now: Look, tally: Tally, going: Ints, stop: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Record the certificates of those trials under way that stop here; return which these are."""
+        best, where = np.argmax(np.where(now.certified, now.acceptance_lower, -1.0), axis=-1), going[stop]
+        self.threshold[where] = best[stop]
+        self.records[where], self.rounds[where], self.slots[where] = tally.arrived, self.rounds_seen, tally.slots
+        self.acceptance[where] = np.take_along_axis(now.acceptance_lower, best[:, None], -1)[stop, 0]
+        return stop
 
     def trials(self, last: Tally) -> Trials:
         open_ = self.threshold < 0

@@ -52,13 +52,18 @@ def admit(
         raise RefusedError(
             Refusal.NOT_OURS, f"site {site!r} refuses a question of another registration, {asked.registration}"
         )
-    if isinstance(asked, Request) and asked.site != site:
+    if isinstance(asked, Request) and asked.parts is None and asked.site != site:
         raise RefusedError(Refusal.NOT_OURS, f"site {site!r} refuses a request addressed to {asked.site!r}")
     allowed = ledger.permitted(site, asked.registration)
     registration = serves or allowed
     if registration is not None and not isinstance(question, Request):
         _check_signature(question, registration, where)
     found = _able(allowed, asked.registration, site, ledger, key)
+    if found.held != (isinstance(asked, Request) and asked.parts is not None) or (found.held and asked is not question):
+        raise RefusedError(
+            Refusal.NOT_AS_REGISTERED,
+            "one holder answers for all sites, in one process" if found.held else f"site {site!r} answers for itself",
+        )
     if isinstance(asked, Request) and asked.scale != found.mechanism.scale:
         raise RefusedError(
             Refusal.NOT_AS_REGISTERED,
@@ -74,7 +79,7 @@ def check_ready(registration: Registration, site: str, ledger: Ledger, key: Key 
 
 def check_key(registration: Registration, site: str, key: Key | None) -> None:
     """Refuse any key but the one that is registered for the site, if one is."""
-    registered = registration.site(site).key
+    registered = registration.key_of(site)
     if registered is not None and (key is None or public_hex(key) != registered):
         raise RefusedError(
             Refusal.CANNOT,

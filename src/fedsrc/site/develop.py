@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Ints
 from fedsrc.maths.quantiles import score_grid
+from fedsrc.protocol.disclosure import replacement_rho
 from fedsrc.protocol.protection import IN_SUFFIXES, Development, Noised
 from fedsrc.protocol.registration import Registration, Thresholds
 from fedsrc.records.development import development_count, development_rows, names_of
@@ -78,7 +79,7 @@ def _cost(draft: Registration, public: bool) -> float:
     """Return the release's cost in zCDP: none for what is public anyway."""
     if public:
         return 0.0
-    return over_grid(draft).mechanism.rho
+    return replacement_rho(over_grid(draft))
 
 
 def _again(stored: bytes, draft: Registration, ledger: Ledger, *, public: bool) -> Noised:

@@ -1,18 +1,20 @@
 """A site's own account, in SQLite: which units are spent, what was released, what it cost, what is allowed.
 
-One transaction marks the units spent, stores the exact bytes of the release and debits the privacy, before anything
-is sent. Asked again for the same request, the ledger gives the same bytes. Spent is spent for every registration.
-The units that choose thresholds are released once too, all together: a table has one development release in its life.
+One transaction marks the units spent, of one intake or of several, stores the exact bytes of the release and debits
+the privacy, before anything is sent. Asked again for the same request, the ledger gives the same bytes. Spent is spent
+for every registration. The units that choose thresholds are released once too, all together: a table has one
+development release in its life.
 """
 
 from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from fedsrc.common import durable
 from fedsrc.common.canonical import digest_bytes
@@ -31,15 +33,16 @@ INSERT INTO intake (site, content, cut, units, seed, kinds, whole, cut_by, cells
 """
 ACCOUNTS = """
 SELECT number, site, content, cut, units, seed, COALESCE(SUM(slots), 0), COUNT(request),
-COALESCE(MAX(spend.rho), 0), asserted, (SELECT rho FROM development WHERE development.content = intake.content)
-FROM intake LEFT JOIN spend ON spend.intake = intake.number WHERE site = ? GROUP BY number ORDER BY number
+COALESCE(MAX(release.rho), 0), asserted, (SELECT rho FROM development WHERE development.content = intake.content)
+FROM intake LEFT JOIN spend ON spend.intake = intake.number LEFT JOIN release USING (request)
+WHERE site = ? GROUP BY number ORDER BY number
 """
-MADE = "FROM spend JOIN intake ON intake = number WHERE site = ? AND registration = ?"
-LAST = f"SELECT release {MADE} ORDER BY spend.rowid DESC LIMIT 1"
+MADE = "FROM release JOIN spend USING (request) JOIN intake ON intake = number WHERE site = ? AND registration = ?"
+BY_HOLDER = "FROM release WHERE ? IS NOT NULL AND registration = ?"  # its chain runs over all of its sites
 OTHERS = """
 SELECT COUNT(*), TOTAL(fails) FROM (
     SELECT DISTINCT registration, COALESCE(fails, 1.0) AS fails
-    FROM spend JOIN intake ON intake = number LEFT JOIN claim USING (registration)
+    FROM release JOIN spend USING (request) JOIN intake ON intake = number LEFT JOIN claim USING (registration)
     WHERE content = ? AND registration != ?
 ) WHERE fails > 0
 """
@@ -57,6 +60,14 @@ class Account:
     largest_rho: float
     asserted: bool  # somebody said that its units were in no earlier table, where the ledger could not tell
     developed: float | None  # what the one release of its development units cost them; inf: published as they are
+
+
+class Take(NamedTuple):
+    """So many of the next units of an intake; `capacity` is the most that its registration lets its site give."""
+
+    intake: Intake
+    slots: int
+    capacity: int | None = None
 
 
 class Ledger:
@@ -127,9 +138,9 @@ class Ledger:
 
     def spent(self, intake: Intake, *, besides: str = "") -> int:
         """Count the units of an intake that have been released (under other registrations than `besides`)."""
-        query = "SELECT COALESCE(SUM(slots), 0) FROM spend WHERE intake = ? AND registration != ?"
+        made = "FROM spend JOIN release USING (request) WHERE intake = ? AND registration != ?"
         with self._transaction() as sql:
-            return int(sql.execute(query, (intake.number, besides)).fetchone()[0])
+            return int(sql.execute(f"SELECT COALESCE(SUM(slots), 0) {made}", (intake.number, besides)).fetchone()[0])
 
     def given(self, site: str, registration: str) -> int:
         """Count the units that a site has released under a registration."""
@@ -138,42 +149,47 @@ class Ledger:
 
     def answer(
         self,
-        intake: Intake,
+        takes: Sequence[Take],
         request: Request,
         rho: float,
-        make: Callable[[int, int, Link], bytes],
+        make: Callable[[Sequence[int], Link], bytes],
         *,
-        capacity: int | None = None,
         fails: float = 1.0,
     ) -> bytes:
         """Return the bytes for a request: stored ones if it was answered before, else made now from fresh units.
 
-        `make` gets the first place in the intake's order, the number of places, and where the release stands in the
-        site's chain under this registration. `fails`: the registered failure probability, which adds to those of other
-        registrations on the same table; unless it is said, they may all fail.
+        `takes` are of one table. `make` gets the first place in each one's order, and where the release stands in the
+        site's, or the holder's, chain under this registration. `rho` is for a unit being this one or any other.
+        `fails`: the registered failure probability, which adds to those of other registrations on the same table;
+        unless it is said, they may all fail.
         """
         with self._transaction() as sql:
             stored = self.stored(request)
             if stored is not None:
                 return stored
             self._check_privacy(rho)
-            first = self.spent(intake)
-            left = intake.units - first
-            if capacity is not None:
-                left = min(left, capacity - self.given(intake.site, request.registration))
-            if request.slots > left:
-                raise FedsrcError(
-                    f"site {intake.site!r} has {max(0, left)} unspent units and was asked for {request.slots}",
-                    where=str(self.path),
-                    hint="a unit is released once in its life; bring new labelled records",
-                )
+            firsts = [self._first(take, request.registration) for take in takes]
             sql.execute("INSERT OR IGNORE INTO claim VALUES (?, ?)", (request.registration, fails))
-            data = make(first, request.slots, self._link(sql, intake, request.registration))
-            sql.execute(
-                "INSERT INTO spend VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (request.digest, request.registration, intake.number, first, request.slots, rho, data),
-            )
+            data = make(firsts, self._link(sql, takes[0].intake, request))
+            sql.execute("INSERT INTO release VALUES (?, ?, ?, ?)", (request.digest, request.registration, rho, data))
+            for take, first in zip(takes, firsts, strict=True):
+                row = (request.digest, take.intake.number, first, take.slots)
+                sql.execute("INSERT INTO spend VALUES (?, ?, ?, ?)", row)
         return data
+
+    def _first(self, take: Take, registration: str) -> int:
+        """Return the place of an intake's first unspent unit; refuse to take more than are left."""
+        first = self.spent(take.intake)
+        left = take.intake.units - first
+        if take.capacity is not None:
+            left = min(left, take.capacity - self.given(take.intake.site, registration))
+        if take.slots > left:
+            raise FedsrcError(
+                f"site {take.intake.site!r} has {max(0, left)} unspent units and was asked for {take.slots}",
+                where=str(self.path),
+                hint="a unit is released once in its life; bring new labelled records",
+            )
+        return first
 
     def develop(self, content: str, cut_by: str, rho: float, make: Callable[[], bytes]) -> bytes:
         """Return the one release of a table's development units: the stored bytes, or made now.
@@ -219,7 +235,7 @@ class Ledger:
         return found if found.digest == digest else None
 
     def limit(self, max_epsilon: float) -> None:
-        """Set the largest epsilon that any unit of this ledger may ever cost, at DELTA."""
+        """Set the largest epsilon that any unit of this ledger may ever cost, for it being this one or any other."""
         with self._transaction() as sql:
             sql.execute("INSERT OR REPLACE INTO policy VALUES (1, ?)", (max_epsilon,))
 
@@ -232,7 +248,7 @@ class Ledger:
     def stored(self, request: Request) -> bytes | None:
         """Return the bytes that answered a request before, if any."""
         with self._transaction() as sql:
-            row = sql.execute("SELECT release FROM spend WHERE request = ?", (request.digest,)).fetchone()
+            row = sql.execute("SELECT release FROM release WHERE request = ?", (request.digest,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def sites(self) -> list[str]:
@@ -271,10 +287,13 @@ class Ledger:
         except sqlite3.Error as error:
             raise FedsrcError(f"ledger: {error}; nothing was changed", where=str(self.path)) from error
 
-    def _link(self, sql: sqlite3.Connection, intake: Intake, registration: str) -> Link:
-        """Return the next link of the site's chain, with how many registrations have had units of this table."""
-        made = sql.execute(f"SELECT COUNT(*) {MADE}", (intake.site, registration)).fetchone()[0]
-        last = sql.execute(LAST, (intake.site, registration)).fetchone()
+    def _link(self, sql: sqlite3.Connection, intake: Intake, request: Request) -> Link:
+        """Return the next link of the chain, with how many registrations have had units of this table."""
+        chain, registration = MADE if request.parts is None else BY_HOLDER, request.registration
+        made = sql.execute(f"SELECT COUNT(*) {chain}", (intake.site, registration)).fetchone()[0]
+        last = sql.execute(
+            f"SELECT release.release {chain} ORDER BY release.rowid DESC LIMIT 1", (intake.site, registration)
+        ).fetchone()
         others, fail = sql.execute(OTHERS, (intake.content, registration)).fetchone()
         before = START if last is None else digest_bytes(last[0])
         return Link(int(made) + 1, before, int(others) + 1, round(float(fail), 9))

@@ -44,7 +44,28 @@ INSERT OR IGNORE INTO development SELECT content, NULL, 9e999, X'' FROM intake
 WHERE cut = 'development records' OR cut LIKE '%for development%';
 CREATE TABLE claim (registration TEXT PRIMARY KEY, fails REAL NOT NULL) STRICT;
 """
-SCHEMAS = (FIRST_SCHEMA, SECOND_SCHEMA, THIRD_SCHEMA)  # a ledger of version n has been through the first n of them
+# A release may hold units of several intakes; and rho, once for a unit against nothing, is for it against any other,
+# which is at most twice as much: contributions are nonnegative, so squared distances are at most the sum of two norms.
+FOURTH_SCHEMA = """
+ALTER TABLE spend RENAME TO spent;
+CREATE TABLE release (
+    request TEXT PRIMARY KEY, registration TEXT NOT NULL, rho REAL NOT NULL, release BLOB NOT NULL
+) STRICT;
+INSERT INTO release SELECT request, registration, 2 * rho, release FROM spent ORDER BY rowid;
+CREATE TABLE spend (
+    request TEXT NOT NULL, intake INTEGER NOT NULL, first INTEGER NOT NULL, slots INTEGER NOT NULL,
+    PRIMARY KEY (intake, first)
+) STRICT;
+INSERT INTO spend SELECT request, intake, first, slots FROM spent;
+DROP TABLE spent;
+UPDATE development SET rho = 2 * rho;
+"""
+SCHEMAS = (
+    FIRST_SCHEMA,
+    SECOND_SCHEMA,
+    THIRD_SCHEMA,
+    FOURTH_SCHEMA,
+)  # a ledger of version n has been through the first n of them
 VERSION = len(SCHEMAS)
 NUMBER = re.compile(r"0*(\d+)(\.0*)?", re.ASCII)
 

@@ -7,7 +7,7 @@ import math
 from fedsrc.common.words import ADJACENCY
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.privacy import epsilon_tight
-from fedsrc.protocol.disclosure import noise_words, replacement_words
+from fedsrc.protocol.disclosure import beside_words, epsilon_against, noise_words, other_of, replacement_rho
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.order import IN_ORDER
 from fedsrc.site.ledger import DELTA, Account, Ledger
@@ -15,8 +15,9 @@ from fedsrc.site.recognition import DEVELOPMENT
 
 
 def cost(registration: Registration) -> float:
-    """Return epsilon of one release at the site's own delta, not the registration's."""
-    return epsilon_tight(registration.mechanism.rho, DELTA)
+    """Return epsilon of one release for a unit being this one or any other, at the site's own delta: two registrations
+    compare so, whatever neighbours they name."""
+    return epsilon_tight(replacement_rho(registration), DELTA)
 
 
 def allow(ledger: Ledger, site: str, registration: Registration, max_epsilon: float | None = None) -> None:
@@ -33,7 +34,8 @@ def check_limit(ledger: Ledger, site: str, registration: Registration) -> None:
     limit, price = ledger.max_epsilon(), cost(registration)
     if limit is not None and not price <= limit:
         raise FedsrcError(
-            f"site {site!r} allows epsilon {limit:g} at most; this registration costs {price:.4g} at delta {DELTA:g}",
+            f"site {site!r} allows epsilon {limit:g} at most; this registration costs {price:.4g} at delta {DELTA:g}"
+            f" (for one {registration.privacy.unit} {ADJACENCY['replacement']})",
             where=str(ledger.path),
             hint="the site alone can raise its limit, with `fedsrc allow --max-epsilon`",
         )
@@ -42,19 +44,22 @@ def check_limit(ledger: Ledger, site: str, registration: Registration) -> None:
 def describe_registration(registration: Registration, site: str) -> list[str]:
     """Describe what a registration asks of a site."""
     claim, privacy = registration.claim, registration.privacy
-    place, other = registration.site(site), replacement_words(registration)
+    place, other = registration.site(site), other_of(privacy.adjacency)
+    who = "one holder answers for all sites; its" if registration.held else "site's"
     capacity = "as many as it has" if place.capacity is None else f"at most {place.capacity:,}"
+    schedule = registration.schedule
+    grows = "" if schedule.growth == 1 else f", {schedule.growth:g} times as many each round"
     return [
         f"Registration {registration.digest}",
         f"  {_purpose(registration)}",
         f"  (its word for the loss: {claim.loss}; for the traffic: {claim.population})",
-        f"  asks for noised totals of about {registration.schedule.batch:,} {privacy.unit}s at a time, {capacity}",
+        f"  asks for noised totals of about {schedule.batch:,} {privacy.unit}s at a time{grows}, {capacity}",
         f"  each {privacy.unit} once: epsilon {privacy.epsilon:g} at delta {privacy.delta:g} (smaller is more private)",
         f"  with {noise_words(registration)}",
         f"  protected against: one {privacy.unit} {ADJACENCY[privacy.adjacency]}",
-        *([f"  {other}"] if other else []),
+        *([f"  {beside_words(privacy.unit, other, epsilon_against(registration, other))}"] if privacy.private else []),
         f"  server key  {registration.server_key or 'none'}",
-        f"  site's key  {place.key or 'none'}",
+        f"  {who} key  {registration.key_of(site) or 'none'}",
     ]
 
 
@@ -69,7 +74,11 @@ def status_words(ledger: Ledger, site: str) -> list[str]:
     """Describe a site's account and policy."""
     limit = ledger.max_epsilon()
     lines = [f"Site {site}"]
-    lines.append("  no limit on epsilon is set" if limit is None else f"  allows epsilon {limit:g} at most, per unit")
+    lines.append(
+        "  no limit on epsilon is set"
+        if limit is None
+        else f"  allows epsilon {limit:g} at most, for a unit {ADJACENCY['replacement']}"
+    )
     for account in ledger.accounts(site):
         lines += _account(account)
     registrations = ledger.allowed(site)
@@ -109,4 +118,8 @@ def _developed(rho: float | None) -> list[str]:
 
 def _price(rho: float) -> str:
     price = epsilon_tight(rho, DELTA)
-    return "without noise" if math.isinf(price) else f"at most epsilon {price:.4g} at delta {DELTA:g} each"
+    return (
+        "without noise"
+        if math.isinf(price)
+        else f"at most epsilon {price:.4g} at delta {DELTA:g} each, {ADJACENCY['replacement']}"
+    )

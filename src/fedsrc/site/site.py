@@ -6,31 +6,34 @@ derives itself from the registration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+
+import numpy as np
 
 from fedsrc.common.clock import utc_now
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Ints
+from fedsrc.protocol.disclosure import replacement_rho
 from fedsrc.protocol.handshake import Hello
 from fedsrc.protocol.messages import Link, Order, Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import calibrating, cut_words, names_of
-from fedsrc.records.masses import histogram
+from fedsrc.records.masses import counted
 from fedsrc.records.order import IN_ORDER, Positions
 from fedsrc.records.units import LOCAL_SITE, Names, Records, Units
 from fedsrc.site.admission import admit
-from fedsrc.site.ledger import Ledger
+from fedsrc.site.ledger import Ledger, Take
 from fedsrc.site.recognition import DEVELOPMENT, Intake
 from fedsrc.site.release import make_release
 
 
 @dataclass(frozen=True)
 class Site:
-    """One site's units behind its ledger, under one registration. `count` makes the histogram of
-    so many units from a place in the intake's order."""
+    """One site's units behind its ledger, under one registration. `count` counts so
+    many units from a place in the intake's order."""
 
     registration: Registration
     name: str
@@ -64,15 +67,29 @@ class Site:
 
     def release(self, request: Request) -> bytes:
         """Return the release for an admitted request, as the exact bytes that the ledger keeps."""
-        order: Order = "in order" if self.intake.seed == IN_ORDER else "shuffled"
+        return release_together({self.name: self}, request)
 
-        def make(first: int, slots: int, link: Link) -> bytes:
-            counts = self.count(first, slots)
-            release = make_release(self.registration, request, counts, link, order=order, time=utc_now())
-            return (release if self.key is None else release.signed(self.key)).to_bytes()
 
-        rho, fails = self.registration.mechanism.rho, self.registration.fails
-        return self.ledger.answer(self.intake, request, rho, make, capacity=self.capacity, fails=fails)
+def release_together(sites: Mapping[str, Site], request: Request) -> bytes:
+    """Return the release for an admitted request over the sites that it asks: one histogram, one noise, one signature,
+    and one transaction.
+
+    Theory: (v), One holder.
+    """
+    parts = next(iter(sites.values())).registration.parts(request)
+    asked = [sites[name] for name in parts]
+    one, slots = asked[0], list(parts.values())
+    order: Order = "in order" if one.intake.seed == IN_ORDER else "shuffled"
+
+    def make(firsts: Sequence[int], link: Link) -> bytes:
+        counts = [site.count(first, n) for site, first, n in zip(asked, firsts, slots, strict=True)]
+        total = np.asarray(np.sum(counts, axis=0), dtype=np.int64)
+        release = make_release(one.registration, request, total, link, order=order, time=utc_now())
+        return (release if one.key is None else release.signed(one.key)).to_bytes()
+
+    takes = [Take(site.intake, n, site.capacity) for site, n in zip(asked, slots, strict=True)]
+    rho, fails = replacement_rho(one.registration), one.registration.fails
+    return one.ledger.answer(takes, request, rho, make, fails=fails)
 
 
 def open_sites(
@@ -116,4 +133,4 @@ def note_used(content: str, rows: int, names: Names, ledger: Ledger) -> None:
 
 
 def _count(registration: Registration, units: Units, order: Positions, first: int, slots: int) -> Ints:
-    return histogram(registration, units.take(order[first : first + slots]))
+    return counted(registration, units.take(order[first : first + slots]))

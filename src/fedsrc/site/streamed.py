@@ -12,7 +12,7 @@ from fedsrc.maths.arrays import Ints
 from fedsrc.protocol.protection import Development
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import cut_words, in_development
-from fedsrc.records.masses import histogram
+from fedsrc.records.masses import counted
 from fedsrc.records.order import Positions
 from fedsrc.records.stream import Contents, Table, examine
 from fedsrc.records.table import NEEDED, Part
@@ -55,13 +55,13 @@ def calibrating_units(registration: Registration, contents: Contents) -> int:
 
 
 def count(registration: Registration, contents: Contents, intake: Intake, first: int, slots: int) -> Ints:
-    """Count the histogram of so many units from a place in the intake's order, in one pass."""
+    """Count so many units from a place in the intake's order, in one pass."""
     window = Window(intake.seed, intake.units, first, slots, contents.table.batch)
-    total = np.zeros((2, len(registration.thresholds.values) + 1), dtype=np.int64)
+    total: Ints = np.zeros(1, dtype=np.int64)  # grows to the shape of what is counted
     for part, rows in _calibrating(registration, contents):
         asked = rows[window.take(rows.size)]
         units = Units(np.arange(asked.size + 1, dtype=np.int64), part.score[asked], part.loss[asked], None)
-        total += histogram(registration, units)
+        total = total + counted(registration, units)
     return total
 
 

@@ -124,7 +124,7 @@ class Guard:
 
 def answer_size(registration: Registration, name: str) -> int:
     """Return the size of all answers of a site, in bytes: the registration decides it."""
-    numbers = 2 * registration.mechanism.basis.p
+    numbers = sum(registration.mechanism.lengths)
     return AROUND + len(canonical_bytes(name)) + NUMBER * numbers
 
 

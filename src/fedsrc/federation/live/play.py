@@ -16,7 +16,7 @@ from fedsrc.federation.live.transport import Clock, Patience, Post, RealClock, T
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Transcript
-from fedsrc.server.session import Session
+from fedsrc.server.session import Session, check_apart
 from fedsrc.server.state import Replay
 
 HELD_TRIES = 60
@@ -66,6 +66,7 @@ def live_session(registration: Registration, folder: Path, key: Key, clock: Cloc
     message."""
     if registration.monitor is not None:
         raise FedsrcError("a monitor does not run live", hint="use tables (fedsrc monitor) or files (fedsrc request)")
+    check_apart(registration)
     if registration.server_key is None:
         raise FedsrcError("the registration names no server key", hint="register with `server_key=`")
     for site in registration.sites:

@@ -45,12 +45,13 @@ class AskedMany(Sent):
 
 
 class Decided(BaseModel):
-    """Whether the score was accepted, why, and by which certificate: the SHA-256 of its file."""
+    """Whether the score was accepted, why, by which certificate (the SHA-256 of its file), and the risk it promises."""
 
     accepted: bool
     reason: Reason
     threshold: float
     certificate: str = Field(pattern="^[0-9a-f]{64}$")
+    target_risk: float
 
 
 class DecidedMany(BaseModel):

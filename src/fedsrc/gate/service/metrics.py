@@ -42,6 +42,8 @@ class Metrics:
                            [({}, status.seconds_left)])  # fmt: skip
         yield from _family("fedsrc_gate_threshold", "gauge", "The threshold in force.",
                            [({"certificate": status.certificate}, status.threshold)])  # fmt: skip
+        yield from _family("fedsrc_gate_target_risk", "gauge", "The risk that is promised of accepted answers.",
+                           [({"certificate": status.certificate}, status.target_risk)])  # fmt: skip
 
 
 def _family(name: str, kind: str, words: str, samples: Samples) -> Iterator[str]:

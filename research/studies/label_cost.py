@@ -1,0 +1,192 @@
+"""Population L, ten draws: how many times the limit planned certificates take, open and sealed, beside the old default.
+
+Run: python -m research.studies.label_cost [TRIALS [FIRST_DRAW]]
+
+586 answers a draw, loss ~ Bernoulli(0.41), score = Phi(Z + sqrt(2) Phi^-1(0.74) (1 - loss)); the first 125 give 20
+thresholds and the plan, which sees no others; the rest are dealt to five sites. Events are drawn with replacement; a
+trial stops at its first certificate, and without one counts 30,000. A figure is the geometric mean over draws of mean
+records over the limit log(1/0.05) / max_j a_j kl(R_j, r).
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from fedsrc.maths import betting, limits, privacy
+from fedsrc.maths.arrays import Bools, Floats
+from fedsrc.maths.basis import Basis, sensitivity_squared
+from fedsrc.maths.contrasts import ContrastCode, rounded
+from fedsrc.maths.kinds import Adjacency
+from fedsrc.maths.shape import Weights, shaped
+from fedsrc.planning.aim import Aim
+from fedsrc.planning.open_plan import OpenPlan, plan_open
+from fedsrc.planning.populations import from_answers
+from research.half_line import half_line
+from research.pages import markdown, words
+
+DRAWS, TRIALS, SITES, CAP = 10, 100, 5, 30_000
+DEVELOPMENT, ANSWERS, THRESHOLDS = 125, 586, 20
+TARGET, FLOOR, DELTA = Fraction(1, 5), 0.05, 1e-6
+R = float(TARGET)
+FIRST, GROWTH = 0.7, 1.3  # of sealed batches, over the first of the open plan and over the one before
+UNLABELLED, ABOVE = 10_000, 0.002  # records without labels, and what the bound on their acceptance may spend
+
+
+class Draw(NamedTuple):
+    """One draw: development masses at the thresholds, the law of each site over kinds of answers, and the limit."""
+
+    unsupported: Floats
+    supported: Floats
+    laws: Floats
+    above: Floats
+    acceptance: Floats
+    limit: float
+
+
+def drawn(seed: int) -> Draw:
+    rng = np.random.default_rng(seed)
+    loss = (rng.random(ANSWERS) < 0.41).astype(np.int64)
+    score = ndtr(rng.normal(size=ANSWERS) + math.sqrt(2.0) * ndtri(0.74) * (1 - loss))
+    thresholds = np.quantile(score[:DEVELOPMENT], np.arange(1, THRESHOLDS + 1) / (THRESHOLDS + 1))
+    above = (score[:, None] >= thresholds).astype(np.float64)
+    u, s = above * loss[:, None], above * (1 - loss)[:, None]
+    kinds = np.searchsorted(thresholds, score, side="right") + (THRESHOLDS + 1) * loss
+    dealt = np.array_split(np.random.default_rng(7).permutation(np.arange(DEVELOPMENT, ANSWERS)), SITES)
+    laws = np.array([np.bincount(kinds[part], minlength=2 * THRESHOLDS + 2) / part.size for part in dealt])
+    a, z = above[DEVELOPMENT:].mean(axis=0), u[DEVELOPMENT:].mean(axis=0)
+    enough = a > FLOOR
+    limit = limits.records_best(a[enough], (z / a)[enough], R, 0.05)
+    suffix = np.vstack([np.zeros(THRESHOLDS), np.tril(np.ones((THRESHOLDS, THRESHOLDS)))])
+    return Draw(u[:DEVELOPMENT], s[:DEVELOPMENT], laws, suffix, a, limit)
+
+
+def events(draw: Draw, sizes: Sequence[int], trials: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Unsupported and supported masses after each round, (trials, rounds, thresholds), from all sites."""
+    counts = np.stack([sum(rng.multinomial(n, law, trials) for law in draw.laws) for n in sizes], axis=1).cumsum(axis=1)
+    supported, unsupported = np.split(counts, 2, axis=-1)
+    return unsupported @ draw.above, supported @ draw.above
+
+
+def noise(epsilon: float) -> float:
+    """The noise scale over the sensitivity."""
+    return 0.0 if math.isinf(epsilon) else math.sqrt(1.0 / (2.0 * privacy.rho_tight(epsilon, DELTA)))
+
+
+Play = Callable[[Draw, Aim, int, np.random.Generator], tuple[Bools, Sequence[int]]]
+
+
+def open_planned(draw: Draw, aim: Aim, trials: int, rng: np.random.Generator) -> tuple[Bools, Sequence[int]]:
+    """The open certificate as planned."""
+    return played(draw, plan_open(from_answers(draw.unsupported, draw.supported, rng), aim, rng)[0], trials, rng)
+
+
+def open_default(draw: Draw, aim: Aim, trials: int, rng: np.random.Generator) -> tuple[Bools, Sequence[int]]:
+    """The old default: 20 thresholds and 12 bets, all alike, 200 units per site and round."""
+    even, bets = 1.0 / THRESHOLDS, len(betting.ladder([R]).p)
+    plan = OpenPlan(
+        aim, tuple(range(THRESHOLDS)), (even,) * THRESHOLDS, ((1.0 / bets,) * bets,) * THRESHOLDS, 200, 1.0, 30
+    )  # fmt: skip
+    return played(draw, plan, trials, rng)
+
+
+def played(draw: Draw, plan: OpenPlan, trials: int, rng: np.random.Generator) -> tuple[Bools, Sequence[int]]:
+    kept = list(plan.kept)
+    u, s = (each[..., kept] for each in events(draw, plan.sizes, trials, rng))
+    normals = rng.standard_normal((2, *u.shape))
+    return plan.decide(u + plan.noise(normals[0]), s + plan.noise(normals[1])), plan.sizes
+
+
+def sealed(draw: Draw, aim: Aim, trials: int, rng: np.random.Generator) -> tuple[Bools, Sequence[int]]:
+    """The sealed certificate of binary units with unlabelled records: the best bet is free.
+
+    Thresholds and weights of the open plan; looks by union, look t with a share in proportion to 1/t; acceptance from
+    one private release of the unlabelled records' counts.
+    """
+    plan, _ = plan_open(from_answers(draw.unsupported, draw.supported, rng), aim, rng)
+    kept, w = list(plan.kept), np.array(plan.weights)
+    code = contrasts_alone(plan.weights)
+    scale = aim.noise * math.sqrt(code.sensitivity_squared(aim.adjacency))
+    sizes = [int(FIRST * plan.batch * GROWTH**t) for t in range(50)]
+    sizes = sizes[: int(np.searchsorted(SITES * np.cumsum(sizes), CAP)) + 1]
+    u, s = (each[..., kept] for each in events(draw, sizes, trials, rng))
+    normals = rng.standard_normal((trials, len(sizes), sum(code.lengths))).cumsum(axis=1)
+    D = R * s - (1.0 - R) * u + code.decode(scale * math.sqrt(aim.releases) * normals)[0]
+    nu = scale**2 * aim.releases * (code.inverse**2).sum(axis=1)
+    low, high = acceptance(draw.acceptance[kept], aim, trials, rng)
+    done = np.zeros(D.shape, dtype=np.bool_)
+    shares = 1.0 / np.arange(1, len(sizes) + 1)
+    shares /= shares.sum()
+    for t, slots in enumerate(SITES * np.cumsum(sizes)):
+        for j in range(len(kept)):
+            level, grid = (0.045 - ABOVE) * w[j] * shares[t], np.linspace(high[:, j].min(), high[:, j].max(), 3)
+            line = [half_line(level, R, int(slots), float(a), float((t + 1) * nu[j])) for a in grid]
+            done[:, t, j] = D[:, t, j] >= np.interp(high[:, j], grid, line)
+    return done & (low >= FLOOR)[:, None, :], sizes
+
+
+@cache
+def contrasts_alone(weights: tuple[float, ...]) -> ContrastCode:
+    """A release of contrasts with noise shaped for them; second moments, which nothing reads, weigh almost nothing."""
+    w = np.array(weights)
+    return rounded(shaped([R], Weights(w, 0.0 * w, 0.0 * w)), (TARGET,), 1, 1 << 30, accepted=False)
+
+
+def acceptance(a: Floats, aim: Aim, trials: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Bounds on acceptance, (trials, thresholds), from noised counts of unlabelled records: the Gaussian tail of the
+    noise, and Chernoff's bound, kl(x, p) <= L, which gives x - sqrt(2 x L) <= p <= x + sqrt(2 x L) + 2 L."""
+    basis = Basis("suffix", a.size)
+    sd = aim.noise * np.sqrt(
+        aim.releases * sensitivity_squared(basis, "complementary", aim.adjacency) * basis.variance_factor()
+    )  # fmt: skip
+    each = ABOVE / (2 * a.size)
+    seen = rng.binomial(UNLABELLED, a, (trials, a.size)) + rng.normal(size=(trials, a.size)) * sd
+    least, most = (np.clip((seen + sign * ndtri(each) * sd) / UNLABELLED, 0.0, 1.0) for sign in (1.0, -1.0))
+    L = math.log(1.0 / each) / UNLABELLED
+    return least - np.sqrt(2.0 * least * L), np.minimum(1.0, most + np.sqrt(2.0 * most * L) + 2.0 * L)
+
+
+def times_limit(play: Play, aim: Aim, trials: int, first: int) -> tuple[float, float]:
+    """Geometric mean over draws of mean records over the limit, and the share of trials that certified."""
+    found, certified = [], []
+    for seed in range(first, first + DRAWS):
+        draw = drawn(seed)
+        done, sizes = play(draw, aim, trials, np.random.default_rng([19, seed]))
+        shown = np.asarray(done.any(axis=-1))
+        used = np.where(shown.any(axis=1), SITES * np.cumsum(sizes)[shown.argmax(axis=1)], CAP)
+        found.append(math.log(used.mean() / draw.limit))
+        certified.append(shown.any(axis=1).mean())
+    return math.exp(float(np.mean(found))), float(np.mean(certified))
+
+
+ROWS: tuple[tuple[str, Play, Adjacency], ...] = (
+    ("old default", open_default, "zero-out"), ("open, planned", open_planned, "zero-out"),
+    ("sealed", sealed, "zero-out"), ("sealed", sealed, "replacement"),
+)  # fmt: skip
+
+
+def main() -> None:
+    trials, first = (int(sys.argv[i]) if len(sys.argv) > i else usual for i, usual in ((1, TRIALS), (2, 0)))
+    print(f"Records over the limit, {DRAWS} draws from {first}, {trials} trials each, target {R}.\n")
+    head = ["certificate", "epsilon for", "epsilon", "own noise", "one holder", "certified", "one holder, certified"]
+    print(markdown(head, []), flush=True)
+    for name, play, adjacency in ROWS:
+        for epsilon in (math.inf, 4.0, 1.0):
+            if math.isinf(epsilon) and play is sealed:
+                continue
+            aim = Aim(TARGET, CAP, noise(epsilon), SITES, SITES, objective="records", adjacency=adjacency)
+            own, one = (times_limit(play, each, trials, first) for each in (aim, replace(aim, releases=1)))
+            figures = [f"{x:.2f}" for x in (own[0], one[0], own[1], one[1])]
+            print(f"| {' | '.join([name, adjacency, words(epsilon), *figures])} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

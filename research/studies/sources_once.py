@@ -1,0 +1,309 @@
+"""RAGTruth test, each source once: sealed certificates beside the old default, the paper's rule and exact counts.
+
+Run: python -m research.studies.sources_once DATA_FOLDER [SPLITS [DETECTOR...]]; the folder has
+ragtruth/detector_scores.csv.gz
+
+A split gives a fifth of the sources to development, three fifths to calibration and a fifth to held-out risk. Epsilon
+is for replacement of a source with all its answers. Every method sees the same splits.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from fedsrc.audit.methods import METHODS, ltt
+from fedsrc.audit.methods.setting import Aim as Claim
+from fedsrc.audit.methods.setting import gather
+from fedsrc.maths import basis, privacy, quantiles
+from fedsrc.maths.arrays import Bools, Floats, Ints
+from fedsrc.planning.aim import Aim
+from fedsrc.planning.open_plan import plan_open
+from fedsrc.planning.populations import from_release, from_units
+from fedsrc.planning.sealed_plan import SealedPlan, plan_sealed, totals
+from fedsrc.protocol.mechanism import development_mechanism, mechanism
+from fedsrc.protocol.protection import Histograms, Noised, Privacy
+from research.pages import markdown, words
+
+FILE = Path("ragtruth", "detector_scores.csv.gz")
+TARGETS, EPSILONS = ("0.3", "0.2", "0.15", "0.1"), (math.inf, 8.0, 4.0, 2.0, 1.0)
+SPLITS, THRESHOLDS, ANSWERS, DELTA = 100, 20, 6, 1e-6
+GRID = math.lcm(*range(1, ANSWERS + 1))
+RISK_BUDGET = 0.045
+
+
+class Table(NamedTuple):
+    """Answers in the order of their sources: score, loss, and where each source begins."""
+
+    score: Floats
+    loss: Floats
+    starts: Ints
+
+    def shares(self, values: Floats) -> Floats:
+        """Means within sources: (answers, ...) to (sources, ...)."""
+        sizes = np.diff(self.starts, append=self.score.size)
+        return np.add.reduceat(values, self.starts, axis=0) / sizes.reshape(-1, *(1,) * (values.ndim - 1))
+
+    def masses(self, thresholds: Floats) -> tuple[Floats, Floats]:
+        """Unsupported and supported masses at or above each threshold, (sources, thresholds)."""
+        above = (self.score[:, None] >= thresholds).astype(np.float64)
+        return self.shares(above * self.loss[:, None]), self.shares(above * (1.0 - self.loss)[:, None])
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """One split with its exact quantile thresholds: masses of the development, calibration and held-out sources."""
+
+    number: int
+    table: Table
+    parts: tuple[Ints, Ints, Ints]
+    unsupported: Floats
+    supported: Floats
+
+    def __getitem__(self, part: int) -> tuple[Floats, Floats]:
+        return self.unsupported[self.parts[part]], self.supported[self.parts[part]]
+
+    def at(self, thresholds: Floats) -> Split:
+        """Return the same split at other thresholds."""
+        return Split(self.number, self.table, self.parts, *self.table.masses(thresholds))
+
+
+class Outcome(NamedTuple):
+    """One split: whether it certified, the acceptance of its calibration sources, and held-out masses."""
+
+    certified: bool
+    acceptance: float
+    held_out: float
+    held_out_unsupported: float
+
+
+Method = Callable[[Split, Fraction, float], Outcome]
+
+
+def read(folder: Path) -> dict[str, Table]:
+    """Every detector's scores of the test split."""
+    if not (folder / FILE).is_file():
+        sys.exit(f"error: there is no {folder / FILE}\nhint: give the folder that holds {FILE.as_posix()}")
+    frame = pl.read_csv(folder / FILE).filter(pl.col("split") == "test").sort("source_id", maintain_order=True)
+    return {
+        name: Table(
+            1.0 - part["hallucination_score"].to_numpy().astype(np.float64),
+            part["unsupported"].to_numpy().astype(np.float64),
+            np.unique(part["source_id"].to_numpy(), return_index=True)[1],
+        )
+        for (name,), part in frame.group_by("system", maintain_order=True)
+    }  # fmt: skip
+
+
+def split(table: Table, number: int) -> Split:
+    order = np.random.default_rng([19, number]).permutation(table.starts.size)
+    first, second = order.size // 5, order.size // 5 + order.size * 3 // 5
+    parts = (order[:first], order[first:second], order[second:])
+    rows = np.isin(np.repeat(np.arange(order.size), np.diff(table.starts, append=table.score.size)), parts[0])
+    levels = np.arange(1, THRESHOLDS + 1) / (THRESHOLDS + 1)
+    return Split(number, table, parts, *table.masses(np.quantile(table.score[rows], levels)))
+
+
+def outcome(data: Split, certified: Bools) -> Outcome:
+    """The lowest certified threshold is used."""
+    if not certified.any():
+        return Outcome(False, 0.0, 0.0, 0.0)
+    lowest = int(certified.argmax())
+    (u, s), (U, S) = data[1], data[2]
+    return Outcome(True, float((u + s)[:, lowest].mean()), float((U + S)[:, lowest].sum()), float(U[:, lowest].sum()))
+
+
+def noise(epsilon: float) -> float:
+    """The noise scale over the diameter."""
+    return 0.0 if math.isinf(epsilon) else math.sqrt(1.0 / (2.0 * privacy.rho_tight(epsilon, DELTA)))
+
+
+def settings(epsilon: float, paper: bool = False) -> Privacy:
+    return Privacy(
+        unit="source", epsilon=epsilon, delta=DELTA, adjacency="replacement", max_answers=ANSWERS,
+        conversion="paper" if paper else "tight",
+    )  # fmt: skip
+
+
+def sealed(looks: int = 1, releases: int = 1, *, protected: bool = False) -> Method:
+    """The sealed certificate, planned on the development part, exact or as one noised release."""
+
+    def method(data: Split, target: Fraction, epsilon: float) -> Outcome:
+        rng = np.random.default_rng([data.number, looks, releases])
+        protect = protected and not math.isinf(epsilon)
+        if protect:
+            release = development(data, epsilon, rng)
+            data = data.at(np.array(release.thresholds(THRESHOLDS)))
+            known = from_release(release, release.thresholds(THRESHOLDS), rng)
+        else:
+            known = from_units(*data[0], rng)
+        aim = Aim(target, len(data.parts[1]), noise(epsilon), releases=releases, looks=looks, mass_grid=GRID)
+        plan, _ = plan_sealed(known, aim, rng)
+        return outcome(data, run(plan, data, rng))
+
+    return method
+
+
+def run(plan: SealedPlan, data: Split, rng: np.random.Generator) -> Bools:
+    """Play a plan on the calibration sources: which of all thresholds it certifies at its last look."""
+    u, s = data[1]
+    counts = np.zeros((len(plan.units), len(u)), dtype=np.int64)
+    counts[np.repeat(np.arange(len(plan.units)), plan.units), np.arange(len(u))] = 1
+    seen = totals(u, s, counts, plan.aim.target_risk).at(plan.kept)
+    normals = rng.standard_normal((len(plan.units), sum(plan.encoding.lengths)))
+    found = np.zeros(u.shape[1], dtype=np.bool_)
+    found[list(plan.kept)] = plan.decide(seen.plus(plan.noise(normals)))[-1]
+    return found
+
+
+def open_totals(data: Split, target: Fraction, epsilon: float) -> Outcome:
+    """The open certificate on totals, planned: all sources in one release."""
+    rng = np.random.default_rng([data.number, 5])
+    aim = Aim(target, len(data.parts[1]), noise(epsilon), mass_grid=GRID)
+    plan, _ = plan_open(from_units(*data[0], rng), aim, rng)
+    u, s = (each[:, list(plan.kept)].sum(axis=0, keepdims=True) for each in data[1])
+    normals = rng.standard_normal((2, *u.shape))
+    found = np.zeros(THRESHOLDS, dtype=np.bool_)
+    found[list(plan.kept)] = plan.decide(u + plan.noise(normals[0]), s + plan.noise(normals[1]))[-1]
+    return outcome(data, found)
+
+
+def development(data: Split, epsilon: float, rng: np.random.Generator) -> Noised:
+    """One noised release of the development sources over the public grid, with seeded noise."""
+    grid, privacy_of = quantiles.score_grid(), settings(epsilon)
+    rule = development_mechanism(privacy_of, len(grid))
+    masses = [each[data.parts[0]].sum(axis=0) for each in data.table.masses(np.array(grid))]
+    bins = [np.rint(GRID * -np.diff(each, append=0.0)) for each in reversed(masses)]  # supported first
+    exact = rule.basis.encode(np.array([[0, *each] for each in bins], dtype=np.int64))
+    first, second = np.rint(exact + rng.normal(0.0, rule.scale, exact.shape)).astype(np.int64).tolist()
+    return Noised(privacy=privacy_of, units=len(data.parts[0]), grid=grid, scale=rule.scale, first=first, second=second)
+
+
+def before(name: str, kind: Histograms, *, paper: bool) -> Method:
+    """A rule on two noised histograms over all thresholds, as they were released before there were plans."""
+
+    def method(data: Split, target: Fraction, epsilon: float) -> Outcome:
+        rule, (u, s) = mechanism(settings(epsilon, paper), kind, THRESHOLDS), data[1]
+        rng = np.random.default_rng([data.number, 7])
+        first, second = rule.basis.decode(rng.normal(0.0, 1.0, (2, rule.basis.p)) * rule.scale / rule.grid)
+        U = u.sum(axis=0) + second
+        A = (u + s).sum(axis=0) + (first if paper else first + second)
+        v = rule.unit_variance * rule.basis.variance_factor()
+        evidence = gather(
+            A[None], U[None], len(u), noise=basis.covariance(kind.kind, v), unit=rule.unit_variance or 1.0, binary=False
+        )
+        return outcome(data, METHODS[name].judge(evidence, Claim(float(target))).certified[0])
+
+    return method
+
+
+def in_sequence(p_value: Callable[[Floats, Floats, float], Floats]) -> Method:
+    """Learn-then-Test without privacy: from the threshold that development favours downwards, at the full level."""
+
+    def method(data: Split, target: Fraction, _: float) -> Outcome:
+        r, first = float(target), favoured(data, target)
+        known, fresh = (r * s - (1.0 - r) * u for u, s in (data[0], data[1]))
+        p = p_value(known, fresh, r)
+        p[first + 1 :] = 0.0  # not in the sequence
+        found = ltt.fixed_sequence(p, RISK_BUDGET)
+        found[first + 1 :] = False
+        return outcome(data, found)
+
+    return method
+
+
+@cache
+def favoured(data: Split, target: Fraction) -> int:
+    """The highest threshold of the plan without privacy."""
+    rng = np.random.default_rng([data.number, 1, 1])
+    return plan_sealed(from_units(*data[0], rng), Aim(target, len(data.parts[1]), mass_grid=GRID), rng)[0].kept[-1]
+
+
+def mean_p(_: Floats, fresh: Floats, r: float) -> Floats:
+    """Hoeffding-Bentkus on r - d, in [0, 1], whose mean is at least r under the null."""
+    n = np.full(fresh.shape[1], float(len(fresh)))
+    return ltt.hoeffding_bentkus((r - fresh).sum(axis=0), n, r)
+
+
+def betting_p(known: Floats, fresh: Floats, r: float) -> Floats:
+    """One over the largest wealth of bets on one unit after the other, each near mean over second moment so far."""
+    everything = np.vstack([known, fresh])
+    count = np.arange(len(known), len(everything))[:, None]
+    mean, square = (np.cumsum(each, axis=0)[len(known) - 1 : -1] / count for each in (everything, everything**2))
+    theta = np.clip(mean / np.maximum(square, 1e-9), 0.0, 0.9 / (1.0 - r))
+    log_wealth = np.cumsum(np.log1p(theta * fresh), axis=0).max(axis=0)
+    return np.asarray(np.exp(-np.maximum(log_wealth, 0.0)))
+
+
+def cell(splits: list[Split], method: Method, target: str, epsilon: float) -> list[str]:
+    """Certified splits in percent, mean acceptance (none counts as zero), held-out risk of what was certified."""
+    found = [method(each, Fraction(target), epsilon) for each in splits]
+    certified, acceptance, accepted, unsupported = np.array(found, dtype=np.float64).mean(axis=0)
+    return [f"{100 * certified:.0f}", f"{acceptance:.2f}", f"{unsupported / accepted:.3f}" if accepted else "–"]
+
+
+SEALED = sealed()
+OLD = {
+    "old default": before("betting-ladder", Histograms(), paper=False),
+    "paper's rule": before("fed-src-c", Histograms(kind="paired", basis="bins"), paper=True),
+}
+EXACT = {"fixed sequence": in_sequence(mean_p), "per-unit betting": in_sequence(betting_p)}
+VARIANTS = {
+    "one look": SEALED, "two looks": sealed(2), "four looks": sealed(4), "three sites, own noise": sealed(releases=3),
+    "protected development": sealed(protected=True), "open, totals": open_totals,
+}  # fmt: skip
+
+
+def main_rows(name: str, splits: list[Split]) -> Iterator[list[str]]:
+    for target in TARGETS:
+        for epsilon in EPSILONS:
+            row = cell(splits, SEALED, target, epsilon)
+            for method in OLD.values():
+                row += cell(splits, method, target, epsilon)[:2]
+            for method in EXACT.values():
+                row += cell(splits, method, target, epsilon) if math.isinf(epsilon) else [""] * 3
+            yield [name, target, words(epsilon), *row]
+
+
+def variant_rows(name: str, splits: list[Split]) -> Iterator[list[str]]:
+    for epsilon in EPSILONS:
+        cells = [cell(splits, method, "0.2", epsilon) for method in VARIANTS.values()]
+        yield [name, words(epsilon), *(" / ".join(each) for each in cells)]
+
+
+def main() -> None:
+    if len(sys.argv) < 2:
+        sys.exit("error: no data folder\nhint: the first argument is the folder that holds ragtruth/")
+    count, wanted = int(sys.argv[2]) if len(sys.argv) > 2 else SPLITS, sys.argv[3:]
+    found = {name: table for name, table in read(Path(sys.argv[1])).items() if name in wanted or not wanted}
+    tables = {name: [split(table, i) for i in range(count)] for name, table in found.items()}
+    print(f"Planned at target 0.2, {count} splits: percent certified / mean acceptance / held-out risk\n")
+    show(["detector", "epsilon", *VARIANTS], variant_rows, tables)
+    print("\nSealed with one look beside others: percent certified, mean acceptance, held-out risk\n")
+    head = ["detector", "target", "epsilon", "sealed", "acceptance", "held-out risk"]
+    head += [f"{name}{what}" for name in OLD for what in ("", ": acceptance")]
+    head += [f"{name}{what}" for name in EXACT for what in ("", ": acceptance", ": held-out risk")]
+    show(head, main_rows, tables)
+
+
+def show(
+    head: list[str], rows: Callable[[str, list[Split]], Iterator[list[str]]], tables: dict[str, list[Split]]
+) -> None:  # fmt: skip
+    """Print a table row by row, as it is made."""
+    print(markdown(head, []), flush=True)
+    for name, splits in tables.items():
+        for row in rows(name, splits):
+            print(f"| {' | '.join(row)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

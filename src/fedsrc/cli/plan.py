@@ -1,0 +1,77 @@
+"""`fedsrc plan`: choose what to register, for the units that are to calibrate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedsrc.cli.options import FORMAT, LEDGER_AND_TABLE, choices, options, output_file
+from fedsrc.cli.output import show
+from fedsrc.cli.registering import choices_of, say_development
+from fedsrc.cli.streams import command, say
+from fedsrc.cli.table import mixture_words, read_table
+from fedsrc.cli.types import COUNTS, NAMES, FilePath
+from fedsrc.common.durable import write_whole
+from fedsrc.common.places import ledger_beside
+from fedsrc.errors import FedsrcError
+from fedsrc.face import wished
+from fedsrc.federation.local import plan_table
+from fedsrc.planning.plan import Wish
+from fedsrc.planning.register import Choices, development_part
+
+
+@click.command("plan")
+@click.argument("records", type=FilePath)
+@output_file("registration.toml")
+@click.option("--units", type=COUNTS, help="How many units each site will calibrate with: NAME=N,...")
+@click.option("--sites", type=NAMES, help="Site names, comma-separated  [default: those of the table]")
+@options(choices(Choices))
+@options(choices(Wish))
+@options(LEDGER_AND_TABLE)
+@FORMAT
+def plan_command(
+    records: Path,
+    target: Path,
+    units: dict[str, int] | None,
+    sites: tuple[str, ...] | None,
+    ledger: Path | None,
+    fresh: bool,
+    output: str,
+    **settings: Any,
+) -> None:
+    """Choose the certificate and all that it registers on labelled development RECORDS, for --units to come.
+
+    It prints what it chose, why, and what the other kind would cost, and writes the registration. RECORDS are released
+    once, with noise, and can no longer calibrate.
+    """
+    if target.exists():
+        hint = "a registration is never changed: choose another -o, or delete the file if no site was asked under it"
+        raise FedsrcError("exists already", where=str(target), hint=hint)
+    table = read_table(records, settings)
+    picked = choices_of(settings, table, records)
+    rooms = units or picked.capacities
+    if rooms is None:
+        raise FedsrcError("a plan is for so many units", hint="say how many each site will have: --units north=300")
+    part, place = development_part(table, picked.unit, 1.0), ledger or ledger_beside(records)
+    registration, planned = plan_table(
+        picked, table, part, place, wished(settings), units=rooms, sites=sites, fresh=fresh
+    )  # fmt: skip
+    if planned is None:
+        raise FedsrcError(
+            "there is nothing to plan on: noise would drown so few development units",
+            hint="bring more of them, declare them public with --public-development, or use `fedsrc register`",
+        )
+    say_development(table, part, picked)
+    for line in (*planned.lines(), *mixture_words(registration)):
+        say(line)
+    write_whole(target, registration.to_toml().encode())
+    found = {"registration": registration.digest, "file": str(target), "certificate": planned.kind,
+             "expected": planned.expected._asdict(), "other": planned.other._asdict()}  # fmt: skip
+    show(
+        output,
+        found,
+        f"Registered {registration.digest}",
+        f"Next: {command('fedsrc', 'certify', 'FRESH.csv', '--registration', target)}",
+    )

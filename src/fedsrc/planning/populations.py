@@ -1,0 +1,88 @@
+"""The populations that development evidence leaves possible, drawn from their posterior."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import isotonic_regression
+
+from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.maths.basis import Basis
+from fedsrc.protocol.protection import IN_SUFFIXES, Noised
+
+DRAWS = 200
+UNSEEN = 0.25  # what a kind of answer counts before any was seen
+
+
+@dataclass(frozen=True)
+class Populations:
+    """Kinds of units with their masses at or above each threshold (kinds, thresholds), and in every drawn population
+    how common each kind is (draws, kinds)."""
+
+    unsupported: Floats
+    supported: Floats
+    laws: Floats
+
+    @cached_property
+    def accepted(self) -> Floats:
+        """Acceptance at each threshold in every population."""
+        return self.laws @ (self.unsupported + self.supported)
+
+    def samples(self, sizes: Sequence[int], rng: np.random.Generator) -> Ints:
+        """Draw how many units of each kind arrive in rounds of these sizes: (draws, rounds, kinds)."""
+        return np.stack([rng.multinomial(size, self.laws) for size in sizes], axis=1)
+
+
+def from_units(
+    unsupported: ArrayLike, supported: ArrayLike, rng: np.random.Generator, draws: int = DRAWS
+) -> Populations:
+    """Draw populations from exact development units, (units, thresholds) masses of at most one: the Bayesian bootstrap
+    (Rubin 1981), which keeps every unit whole, so that its second moments are there.
+
+    An unsupported answer above every threshold counts as seen a little: where few are accepted, none may have been.
+    """
+    u, s = (np.asarray(each, dtype=np.float64) for each in (unsupported, supported))
+    laws = rng.dirichlet([*np.ones(len(u)), UNSEEN], draws)
+    return Populations(np.vstack([u, np.ones_like(u[:1])]), np.vstack([s, np.zeros_like(s[:1])]), laws)
+
+
+def from_answers(
+    unsupported: ArrayLike, supported: ArrayLike, rng: np.random.Generator, draws: int = DRAWS
+) -> Populations:
+    """Draw populations from development units of one answer each: their counts in bins, as a Dirichlet."""
+    above = np.stack([np.sum(supported, axis=0), np.sum(unsupported, axis=0)]).astype(np.float64)
+    return _of_bins(np.broadcast_to(above, (draws, *above.shape)), len(np.asarray(unsupported)), rng)
+
+
+def from_release(
+    release: Noised, thresholds: Sequence[float], rng: np.random.Generator, draws: int = DRAWS
+) -> Populations:
+    """Draw populations from a noised development release, at thresholds of its grid.
+
+    Fresh noise is taken off the release, the rest is made falling, and answers in each bin are drawn as a Dirichlet.
+    Every unit counts as one answer: the release has no second moments, and shared masses have smaller ones.
+    """
+    basis, g = Basis("suffix", len(release.grid), IN_SUFFIXES.basis_bits), release.privacy.mass_grid
+    y = np.array([release.first, release.second], dtype=np.float64)
+    masses = basis.decode((y - rng.normal(0.0, release.scale, (draws, *y.shape))) / g)
+    at = np.searchsorted(release.grid, thresholds)
+    return _of_bins(np.apply_along_axis(_falling, -1, masses)[..., at], release.units, rng)
+
+
+def _of_bins(above: Floats, units: int, rng: np.random.Generator) -> Populations:
+    """Populations of one-answer units from masses (draws, 2, thresholds) at or above thresholds, supported first."""
+    m = above.shape[-1]
+    bins = -np.diff(above, append=0.0).reshape(len(above), 2 * m)
+    none = np.maximum(units - bins.sum(axis=1, keepdims=True), 0.0)
+    chances = rng.standard_gamma(np.hstack([none, bins]) + UNSEEN)
+    suffix, zero = np.tril(np.ones((m, m))), np.zeros((1, m))
+    supported, unsupported = np.vstack([zero, suffix, 0 * suffix]), np.vstack([zero, 0 * suffix, suffix])
+    return Populations(unsupported, supported, chances / chances.sum(axis=1, keepdims=True))
+
+
+def _falling(values: Floats) -> Floats:
+    return np.asarray(np.maximum(isotonic_regression(values, increasing=False).x, 0.0))

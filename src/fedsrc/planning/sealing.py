@@ -1,0 +1,75 @@
+"""Seal a registration: one bet per threshold, registered looks, and noise shaped for both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+from pydantic import ValidationError
+
+from fedsrc.common.values import describe
+from fedsrc.errors import FedsrcError
+from fedsrc.maths.contrasts import ContrastCode, rounded
+from fedsrc.maths.shape import Weights, shaped
+from fedsrc.protocol.judgements import Betting, in_decimals
+from fedsrc.protocol.registration import Registration
+
+FINENESS = 1 << 24  # lattice units of a diameter: noise is then far coarser than the lattice at every epsilon in use
+SECOND, ACCEPTED = 1 / 16, 0.05  # what the variance of second moments and of accepted mass matters beside contrasts
+
+
+@dataclass(frozen=True)
+class Seal:
+    """What a sealed registration fixes beside an open one.
+
+    targets     risk, share of the risk budget, and a bet for each threshold; the first is the claim's
+    looks       round, and share of the risk budget
+    """
+
+    thresholds: tuple[float, ...]
+    weights: tuple[float, ...]
+    targets: tuple[tuple[float, float, tuple[float, ...]], ...]
+    looks: tuple[tuple[int, float], ...] = ((1, 1.0),)
+    line: str = "exact"
+
+
+@lru_cache(maxsize=1024)
+def encoding_of(
+    mass_grid: int, weights: tuple[float, ...], targets: tuple[tuple[Fraction, float], ...]
+) -> ContrastCode:
+    """Shape the noise for thresholds of these weights and targets (risk, share), on an integer lattice."""
+    each, shared = np.asarray(weights), mass_grid > 1  # units of one binary answer show accepted mass anyway
+    w = np.concatenate([share * each for _, share in targets])
+    metric = shaped(
+        [float(risk) for risk, _ in targets], Weights(w, SECOND * w, ACCEPTED * each if shared else 0 * each)
+    )
+    return rounded(metric, tuple(risk for risk, _ in targets), mass_grid, FINENESS, accepted=shared)
+
+
+def seal(base: Registration, plan: Seal) -> Registration:
+    """Return an open registration of the default preset as a sealed one: same claim, sites, privacy and batch."""
+    if not isinstance(base.judgement, Betting):
+        raise FedsrcError("only a registration of the default preset can be sealed")
+    targets = tuple((in_decimals(risk), share) for risk, share, _ in plan.targets)
+    code = encoding_of(base.privacy.mass_grid, plan.weights, targets)
+    method, fields = base.judgement, base.model_dump()
+    fields["thresholds"] |= {"values": plan.thresholds, "weights": plan.weights}
+    fields["certificate"] = {
+        "method": "sealed",
+        "risk_budget": method.risk_budget,
+        "acceptance_budget": method.acceptance_budget,
+        "refusal_budget": method.refusal_budget,
+        "targets": [{"risk": risk, "share": share, "bets": bets} for risk, share, bets in plan.targets],
+        "looks": [{"round": round, "share": share} for round, share in plan.looks],
+        "line": plan.line,
+        "centres": method.centres.model_dump(),
+    }
+    fields["encoding"] = {"kind": "contrasts", "matrix": code.R, "second": code.second, "accepted": code.accepted}
+    policy = fields["schedule"]["policy"]
+    fields["schedule"] |= {"rounds": plan.looks[-1][0], "policy": "first" if policy == "enough" else policy}
+    try:
+        return Registration.model_validate(fields)
+    except ValidationError as error:
+        raise FedsrcError(f"this cannot be sealed: {describe(error)}") from error

@@ -1,0 +1,266 @@
+"""The sealed certificate over a run: what its registered looks see, what they reject, and what passes for honest.
+
+Rows are targets at thresholds, target by target. Bounds give away a margin for floating point and are rounded outward,
+as everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from fedsrc.maths import betting, sealed
+from fedsrc.maths.arrays import Bools, Floats
+from fedsrc.maths.tail import critical, critical_hybrid, critical_within, discrete_shift
+from fedsrc.protocol.judgements import Sealed
+from fedsrc.protocol.mechanism import Mechanism
+from fedsrc.protocol.messages import Release
+from fedsrc.protocol.registration import Registration
+from fedsrc.server.bounds import Bounds, Look, down, nested, up
+from fedsrc.server.tally import Tally, transfer
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The registered tests, compiled once: L = slope . sums - theta N eta, and what one release adds to its noise.
+
+    least, most     what one unit adds to L
+    slope           of the released integers; variance and shift follow from it
+    accepted        noise variance that one release adds to accepted mass, per threshold
+    rounding        what floats may add to L, per unit
+    """
+
+    risk: Floats
+    weight: Floats
+    theta: Floats
+    a: Floats
+    b: Floats
+    least: Floats
+    most: Floats
+    slope: Floats
+    variance: Floats
+    shift: Floats
+    accepted: Floats
+    rounding: Floats
+
+
+@lru_cache(maxsize=64)
+def rows_of(method: Sealed, weights: tuple[float, ...], rule: Mechanism) -> Rows:
+    """Compile the tests of a sealed registration. Theory: (xiii)."""
+    code = rule.contrasts
+    bets = [(each.risk, sealed.bet(each.risk, theta)) for each in method.targets for theta in each.bets]
+    r, (theta, a, b) = np.array([risk for risk, _ in bets]), np.array([bet for _, bet in bets]).T
+    none = np.zeros((r.size, len(code.accepted)))
+    slope = np.hstack([a[:, None] * code.inverse, np.diag(-b * code.second_unit), none])
+    return Rows(
+        risk=r,
+        weight=np.concatenate([target.share * np.asarray(weights) for target in method.targets]),
+        theta=theta,
+        a=a,
+        b=b,
+        least=np.array([sealed.least(risk, bet.theta) for risk, bet in bets]),
+        most=np.array([sealed.most(risk, bet.theta) for risk, bet in bets]),
+        slope=slope,
+        variance=rule.scale**2 * (slope**2).sum(axis=1),
+        shift=discrete_shift(slope) if rule.scale else np.zeros(r.size),
+        accepted=(rule.scale * code.accepted_unit) ** 2,
+        rounding=1e-15 * r.size * (1.0 + np.abs(a) + b) * code.condition,
+    )
+
+
+def rows(registration: Registration) -> Rows:
+    """Return the compiled tests of a registration."""
+    return rows_of(method_of(registration), registration.thresholds.weights, registration.mechanism)
+
+
+def method_of(registration: Registration) -> Sealed:
+    """Return the sealed method; whoever asks has such a registration."""
+    method = registration.judgement
+    assert isinstance(method, Sealed)
+    return method
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a look sees: L of every row and the totals behind it, how often noise was added before the last round and in
+    it, and how much acceptance is shown."""
+
+    share: float
+    N: int
+    eta: float
+    L: Floats
+    contrast: Floats
+    second: Floats
+    accepted: Floats
+    before: int
+    last: int
+    acceptance: Floats
+
+
+def due(registration: Registration, round: int, *, over: bool) -> float | None:
+    """Return the share of the look after a round, or None if there is none. Where no unit is left, the looks to come
+    would see the same, and their shares join.
+
+    Theory: (xiii) Looks and recycling.
+    """
+    looks = method_of(registration).looks
+    shares = [look.share for look in looks if (look.round >= round if over else look.round == round)]
+    return math.fsum(shares) if shares else None
+
+
+def see(registration: Registration, tally: Tally, before: int, share: float) -> Seen:
+    """Take a look at a tally; `before` is how many releases it held before the last round. Its sums may have leading
+    trial axes, and so has all that follows."""
+    tests, method, eta = rows(registration), method_of(registration), transfer(registration, tally)
+    sums = tally.sums.astype(np.float64)
+    D, Q, A = registration.mechanism.contrasts.decode(sums)
+    L = sums @ tests.slope.T - tests.theta * tally.total * eta
+    for slots, number in tally.lost:
+        margin = margins(registration, number, slots)
+        L = L + slots * tests.least - margin.L
+        A = A - margin.A
+    error = 1e-9 + 1e-15 * tally.total * tests.theta.size
+    centres = method.centres
+    bets = betting.centres(
+        registration.claim.min_acceptance, top=centres.top, count=centres.count, low=centres.low, high=centres.high
+    )
+    a = betting.a_lower(
+        A, tests.accepted * tally.releases, tally.total, eta=eta, bets=bets, alpha_a=method.acceptance_budget,
+        w=np.asarray(registration.thresholds.weights),
+    )  # fmt: skip
+    acceptance = nested(np.maximum(0.0, down(a - error)))
+    L = down(L - tests.shift * tally.releases - 1e-9 - tests.rounding * tally.total)
+    return Seen(share, tally.total, eta, L, D, Q, A, before, tally.releases - before, acceptance)
+
+
+def decide(registration: Registration, seen: Sequence[Seen]) -> Look:
+    """Decide after the last of some looks. If the mixture is fixed, the weights of what any of them rejects are passed
+    on at all of them; otherwise each look stands alone.
+
+    Theory: (xiii) Looks and recycling.
+    """
+    tests, claim, looks = rows(registration), registration.claim, seen if registration.fixed_mixture else seen[-1:]
+    rejected = reject(registration, looks)
+    m = len(registration.thresholds.values)
+    risk = np.where(rejected, tests.risk, 1.0).reshape(*rejected.shape[:-1], -1, m).min(axis=-2)
+    acceptance = np.maximum.reduce([look.acceptance for look in looks])
+    certified = (risk <= claim.target_risk) & (acceptance >= claim.min_acceptance)
+    return Look(risk, acceptance, certified, rejected=rejected)
+
+
+def reject(registration: Registration, looks: Sequence[Seen]) -> Bools:
+    """Return the rows that some look rejects, with the weights that earlier rejections passed on."""
+    rejected: Bools = np.zeros(looks[-1].L.shape, dtype=np.bool_)
+    for _ in range(rejected.shape[-1]):
+        found = np.any([lines(registration, look, rejected) <= look.L for look in looks], axis=0) & ~rejected
+        if not found.any():
+            break
+        rejected = rejected | found
+    return rejected
+
+
+def lines(registration: Registration, look: Seen, rejected: Bools) -> Floats:
+    """Return what L must reach at a look for each row that is not rejected yet. Theory: (xiii) Exact tail."""
+    if rejected.ndim > 1:
+        sets, which = np.unique(rejected.reshape(-1, rejected.shape[-1]), axis=0, return_inverse=True)
+        return np.stack([lines(registration, look, each) for each in sets])[which].reshape(rejected.shape)
+    tests, method = rows(registration), method_of(registration)
+    weights = sealed.weights_left(tests.weight, rejected)
+    line = np.full(weights.size, np.inf)
+    for i in np.flatnonzero(weights):
+        level, noise = float(method.risk_budget * look.share * weights[i]), float(tests.variance[i])
+        if method.line == "hybrid":
+            line[i] = critical_hybrid(level, noise * look.before, noise * look.last)
+        else:
+            tail = critical if method.line == "exact" else critical_within
+            line[i] = tail(level, noise * (look.before + look.last))
+    return up(line)
+
+
+def report(registration: Registration, look: Seen, decided: Look) -> Bounds:
+    """Add contrasts and widths of the claimed target to the deciding bounds.
+
+    With failure probability at most the row's level, the mean contrast is at least (L - line) / (theta N). Of a
+    rejected row no more than that is claimed: its level has been passed on.
+    Theory: (xiii) Exact tail.
+    """
+    tests, m = rows(registration), len(registration.thresholds.values)
+    rejected = np.asarray(decided.rejected)
+    line = np.where(rejected, look.L, lines(registration, look, rejected))
+    scale = (tests.theta * look.N)[:m]
+    upper = np.minimum(1.0 - registration.claim.target_risk, up((line - look.L)[:m] / scale))
+    noise = np.sqrt(tests.variance * (look.before + look.last))[:m] / scale
+    width = np.maximum(0.0, upper + look.contrast[:m] / look.N - look.eta - noise)
+    return Bounds(
+        upper, decided.acceptance_lower, decided.risk_upper, decided.certified, width, noise, None, look.eta
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Margins:
+    """How far the noise of one honest release may reach: in L, contrasts, second moments and accepted mass, and in what
+    contrasts and second moments may differ from their bounds by accepted mass."""
+
+    L: Floats
+    D: Floats
+    Q: Floats
+    A: Floats
+    low: Floats
+    high: Floats
+    most: Floats
+
+
+def margins(registration: Registration, number: int, slots: int) -> Margins:
+    """Return the registered plausibility margins of request `number`, and what floats may add over its slots.
+
+    Theory: (xiii) Refusal, sqrt(2 v log(M/q_s)) with M = 9 rows + 2m and q_s = 6 alpha_f / (pi^2 s^2).
+    """
+    rule, tests = registration.mechanism, rows(registration)
+    code, m = rule.contrasts, len(registration.thresholds.values)
+    events = 9 * tests.theta.size + 2 * m
+    log_term = math.log(events * math.pi**2 * number**2 / (6 * method_of(registration).refusal_budget))
+
+    error = 1e-9 + slots * float(tests.rounding.max())
+
+    def reach(variance: Floats) -> Floats:
+        return np.sqrt(2 * variance * log_term) + error
+
+    D = rule.scale**2 * (code.inverse**2).sum(axis=1)
+    Q = (rule.scale * code.second_unit) ** 2
+    A = np.tile(tests.accepted, len(code.r))
+    r = tests.risk
+    return Margins(
+        reach(tests.variance), reach(D), reach(Q), reach(tests.accepted), reach(D + (1 - r) ** 2 * A),
+        reach(D + r**2 * A), reach(Q + (r * (1 - r)) ** 2 * A),
+    )  # fmt: skip
+
+
+def implausible(registration: Registration, release: Release, number: int) -> str | None:
+    """Return why the release of request `number` is refused, or None. An honest one ever is with probability alpha_f.
+
+    Theory: (xiii) Refusal.
+    """
+    if method_of(registration).refusal_budget == 0:
+        return None
+    tests, n = rows(registration), release.slots
+    margin = margins(registration, number, n)
+    sums = np.asarray([*release.first, *release.second], dtype=np.float64)
+    code = registration.mechanism.contrasts
+    D, Q, A = code.decode(sums)
+    L, r = tests.slope @ sums, tests.risk
+    beyond = [
+        n * tests.least - margin.L > L, n * tests.most + margin.L < L,
+        -(1 - r) * n - margin.D > D, r * n + margin.D < D,
+        -n * (1 - 2 * r) ** 2 / 4 - margin.Q > Q, r * (1 - r) * n + margin.Q < Q,
+        A < -margin.A, n + margin.A < A,
+    ]  # fmt: skip
+    if code.accepted:
+        every = np.tile(A, len(code.r))
+        beyond += [
+            -(1 - r) * every - margin.low > D, r * every + margin.high < D, r * (1 - r) * every + margin.most < Q
+        ]  # fmt: skip
+    return "no units can have given its numbers, whatever the noise" if any(map(np.any, beyond)) else None
