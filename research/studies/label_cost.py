@@ -22,7 +22,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from fedsrc.maths import betting, limits, privacy
-from fedsrc.maths.arrays import Bools, Floats
+from fedsrc.maths.arrays import Bools, Floats, Ints
 from fedsrc.maths.basis import Basis, sensitivity_squared
 from fedsrc.maths.contrasts import ContrastCode, rounded
 from fedsrc.maths.kinds import Adjacency
@@ -52,10 +52,14 @@ class Draw(NamedTuple):
     limit: float
 
 
-def drawn(seed: int) -> Draw:
-    rng = np.random.default_rng(seed)
+def answers(rng: np.random.Generator) -> tuple[Floats, Ints]:
+    """Scores and losses of one draw."""
     loss = (rng.random(ANSWERS) < 0.41).astype(np.int64)
-    score = ndtr(rng.normal(size=ANSWERS) + math.sqrt(2.0) * ndtri(0.74) * (1 - loss))
+    return ndtr(rng.normal(size=ANSWERS) + math.sqrt(2.0) * ndtri(0.74) * (1 - loss)), loss
+
+
+def drawn(seed: int) -> Draw:
+    score, loss = answers(np.random.default_rng(seed))
     thresholds = np.quantile(score[:DEVELOPMENT], np.arange(1, THRESHOLDS + 1) / (THRESHOLDS + 1))
     above = (score[:, None] >= thresholds).astype(np.float64)
     u, s = above * loss[:, None], above * (1 - loss)[:, None]
