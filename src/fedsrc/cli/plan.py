@@ -9,7 +9,7 @@ import click
 
 from fedsrc.cli.options import FORMAT, LEDGER_AND_TABLE, choices, options, output_file
 from fedsrc.cli.output import show
-from fedsrc.cli.registering import choices_of, say_development
+from fedsrc.cli.registering import check_new, choices_of, say_development
 from fedsrc.cli.streams import command, say
 from fedsrc.cli.table import mixture_words, read_table
 from fedsrc.cli.types import COUNTS, NAMES, FilePath
@@ -46,9 +46,7 @@ def plan_command(
     It prints what it chose, why, and what the other kind would cost, and writes the registration. RECORDS are released
     once, with noise, and can no longer calibrate.
     """
-    if target.exists():
-        hint = "a registration is never changed: choose another -o, or delete the file if no site was asked under it"
-        raise FedsrcError("exists already", where=str(target), hint=hint)
+    check_new(target)
     table = read_table(records, settings)
     picked = choices_of(settings, table, records)
     rooms = units or picked.capacities

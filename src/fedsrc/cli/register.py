@@ -9,7 +9,7 @@ import click
 
 from fedsrc.cli.options import FORMAT, LEDGER_AND_TABLE, choices, given_choices, options, output_file
 from fedsrc.cli.output import show
-from fedsrc.cli.registering import choices_of, say_development
+from fedsrc.cli.registering import check_new, choices_of, say_development
 from fedsrc.cli.streams import command, say
 from fedsrc.cli.table import fallback_words, mixture_words, read_table, table_options
 from fedsrc.cli.types import NAMES, FilePath, FolderPath
@@ -48,9 +48,7 @@ def register_command(
     RECORDS are released once, with noise, and the ledger beside them keeps that release. With --grid and --sites no
     records are needed, and with --renew none are read.
     """
-    if target.exists():
-        hint = "a registration is never changed: choose another -o, or delete the file if no site was asked under it"
-        raise FedsrcError("exists already", where=str(target), hint=hint)
+    check_new(target)
     after = command("fedsrc", "certify", "FRESH.csv", "--registration", target)
     if run is not None:
         if records is not None or sites is not None:

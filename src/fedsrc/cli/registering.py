@@ -9,6 +9,7 @@ from typing import Any
 from fedsrc.cli.streams import say
 from fedsrc.cli.table import development_words, fallback_words, mixture_words
 from fedsrc.common.words import count
+from fedsrc.errors import FedsrcError
 from fedsrc.face import DEVELOPMENT_SHARE, chosen
 from fedsrc.federation.local import plan_table
 from fedsrc.planning.labels import development_labels
@@ -67,6 +68,13 @@ def say_development(table: Records, development: Development, picked: Choices) -
     units = development_count(table, development, picked.unit)
     for line in development_words(units, picked.unit, development_labels(table, development, picked.unit), wanted):
         say(line)
+
+
+def check_new(target: Path) -> None:
+    """Refuse to write a registration over another."""
+    if target.exists():
+        hint = "a registration is never changed: choose another -o, or delete the file if no site was asked under it"
+        raise FedsrcError("exists already", where=str(target), hint=hint)
 
 
 def choices_of(settings: Mapping[str, Any], table: Records | None, path: Path) -> Choices:

@@ -12,10 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
 from fedsrc.common.canonical import file_digest
-from fedsrc.common.values import describe
 from fedsrc.common.words import ADJACENCY
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.kinds import Adjacency
@@ -132,10 +129,7 @@ def register_monitor(folder: Path, choices: MonitorChoices, *, trusted: tuple[st
         "sites": _sites(base, choices),
         "schedule": {"batch": choices.batch or _batch(base), "rounds": 1_000_000},
     }
-    try:
-        return Registration.model_validate(fields)
-    except ValidationError as error:
-        raise FedsrcError(f"this monitor cannot be registered: {describe(error)}") from error
+    return Registration.of(fields, "this monitor cannot be registered")
 
 
 def _batch(base: Registration) -> int:

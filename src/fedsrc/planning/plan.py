@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import ValidationError
 
-from fedsrc.common.values import describe
 from fedsrc.common.words import count
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.privacy import rho_of
@@ -22,11 +20,12 @@ from fedsrc.planning.open_plan import OpenPlan, plan_open
 from fedsrc.planning.populations import Populations, from_release, from_units
 from fedsrc.planning.sealed_plan import GROWTH, SealedPlan, plan_sealed
 from fedsrc.planning.sealing import Seal, seal
+from fedsrc.protocol.disclosure import released_development
 from fedsrc.protocol.judgements import Betting, in_decimals
 from fedsrc.protocol.protection import Development, Histograms
 from fedsrc.protocol.registration import MOST_LEVELS, Registration
 from fedsrc.records.development import development_rows
-from fedsrc.records.masses import unit_masses
+from fedsrc.records.masses import above, unit_masses
 from fedsrc.records.units import Records, units_of
 
 Kind = Literal["sealed", "open"]
@@ -98,9 +97,7 @@ def plan(base: Registration, populations: Populations, units: Mapping[str, int],
 def evidence(base: Registration, records: Records, development: Development) -> Populations | None:
     """Return the populations that development evidence leaves possible: from the noised release, where there is one,
     else from exact units; None where thresholds come from no evidence at all."""
-    rng, release = np.random.default_rng(SEED), development.release
-    if base.development is not None and base.development.release is not None:
-        release = base.development.release
+    rng, release = np.random.default_rng(SEED), released_development(base)
     if release is not None:
         return from_release(release, base.thresholds.values, rng)
     if base.thresholds.origin not in ("public", "development"):
@@ -110,8 +107,8 @@ def evidence(base: Registration, records: Records, development: Development) -> 
         unit_masses(base, units_of(records, name, settings.unit, max_answers=settings.max_answers, keep=keep))
         for name in records.site_names
     ]
-    masses = np.concatenate(parts)[:, :, ::-1].cumsum(axis=-1)[:, :, ::-1][..., 1:] / settings.mass_grid
-    return from_units(masses[:, 1], masses[:, 0], rng)
+    supported, unsupported = np.moveaxis(above(np.concatenate(parts)) / settings.mass_grid, -2, 0)
+    return from_units(unsupported, supported, rng)
 
 
 def _usable(base: Registration, units: Mapping[str, int]) -> dict[str, int]:
@@ -205,10 +202,7 @@ def _with(base: Registration, **sections: dict[str, Any]) -> Registration:
     fields = base.model_dump()
     for section, values in sections.items():
         fields[section] |= values
-    try:
-        return Registration.model_validate(fields)
-    except ValidationError as error:
-        raise FedsrcError(f"this plan cannot be registered: {describe(error)}") from error
+    return Registration.of(fields, "this plan cannot be registered")
 
 
 def _words(found: Forecast) -> str:

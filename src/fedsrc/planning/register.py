@@ -12,9 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import ValidationError
 
-from fedsrc.common.values import describe
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.kinds import Adjacency
@@ -150,12 +148,12 @@ def register(
     origin = "noised" if release is not None else origin_of(choices, made, records, development)
     fields, part = made.model_dump(), development.model_dump()
     if origin == "grid":
-        return _validated({**fields, "development": part if development.inside else None})
+        return Registration.of({**fields, "development": part if development.inside else None})
     values = _quantiles(choices, records, development) if release is None else release.thresholds(choices.thresholds)
     if origin == "noised":
         part["release"], fields["thresholds"]["asked"] = release, choices.thresholds
     fields["thresholds"] |= {"values": values, "weights": [1.0 / len(values)] * len(values), "origin": origin}
-    return _validated({**fields, "development": part})
+    return Registration.of({**fields, "development": part})
 
 
 def origin_of(choices: Choices, made: Registration, records: Records, development: Development) -> Origin:
@@ -272,14 +270,7 @@ def _build(
         },
         "development": None if development is None else development.model_dump(),
     }
-    return _validated(fields)
-
-
-def _validated(fields: dict[str, Any]) -> Registration:
-    try:
-        return Registration.model_validate(fields)
-    except ValidationError as error:
-        raise FedsrcError(f"this cannot be registered: {describe(error)}") from error
+    return Registration.of(fields)
 
 
 def _privacy(choices: Choices) -> dict[str, Any]:

@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from fedsrc.common.canonical import file_digest
-from fedsrc.common.values import describe
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.names import CERTIFICATE
 from fedsrc.protocol.registration import Registration
@@ -41,10 +38,7 @@ def renew(
         fields["aggregation"]["key"] = keys.pop("holder", fields["aggregation"]["key"])
     _give(fields["sites"], "key", keys)
     _give(fields["sites"], "capacity", capacities or {})
-    try:
-        return Registration.model_validate(fields)
-    except ValidationError as error:
-        raise FedsrcError(f"this renewal cannot be registered: {describe(error)}") from error
+    return Registration.of(fields, "this renewal cannot be registered")
 
 
 def _give(sites: list[dict[str, Any]], name: str, values: Mapping[str, Any]) -> None:

@@ -7,9 +7,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-from pydantic import ValidationError
 
-from fedsrc.common.values import describe
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.contrasts import ContrastCode, rounded
 from fedsrc.maths.shape import Weights, shaped
@@ -69,7 +67,4 @@ def seal(base: Registration, plan: Seal) -> Registration:
     fields["encoding"] = {"kind": "contrasts", "matrix": code.R, "second": code.second, "accepted": code.accepted}
     policy = fields["schedule"]["policy"]
     fields["schedule"] |= {"rounds": plan.looks[-1][0], "policy": "first" if policy == "enough" else policy}
-    try:
-        return Registration.model_validate(fields)
-    except ValidationError as error:
-        raise FedsrcError(f"this cannot be sealed: {describe(error)}") from error
+    return Registration.of(fields, "this cannot be sealed")

@@ -386,6 +386,14 @@ class Registration(Frozen):
         return head + tomli_w.dumps(self.model_dump(exclude_none=True))
 
     @classmethod
+    def of(cls, fields: dict[str, Any], refusal: str = "this cannot be registered") -> Registration:
+        """Validate fields, or refuse them in words."""
+        try:
+            return cls.model_validate(fields)
+        except ValidationError as error:
+            raise FedsrcError(f"{refusal}: {describe(error)}") from error
+
+    @classmethod
     def from_toml(cls, text: str, *, where: str = "registration") -> Registration:
         try:
             return _parsed(text)

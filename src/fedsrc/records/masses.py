@@ -39,8 +39,13 @@ def counted(registration: Registration, units: Units) -> Ints:
 
 def contrasts(code: ContrastCode, masses: Ints) -> Ints:
     """Encode the masses (units, 2, m+1) of units as a sealed release does: (units, p)."""
-    suffix = masses[:, :, ::-1].cumsum(axis=-1)[:, :, ::-1][..., 1:]
-    return code.encode(suffix[:, 1], suffix[:, 0])
+    supported, unsupported = np.moveaxis(above(masses), -2, 0)
+    return code.encode(unsupported, supported)
+
+
+def above(masses: Ints) -> Ints:
+    """Return masses (..., m) at or above each threshold from masses (..., m+1) per bin."""
+    return masses[..., ::-1].cumsum(axis=-1)[..., ::-1][..., 1:]
 
 
 def unit_masses(registration: Registration, units: Units) -> Ints:
