@@ -35,17 +35,15 @@ from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Bools, Floats, Ints
 from fedsrc.maths.basis import Basis
 from fedsrc.maths.binomial import clopper_pearson
+from fedsrc.maths.contrasts import ContrastCode
 from fedsrc.maths.privacy import delta_gaussian
 from fedsrc.protocol.messages import Link, Request
-from fedsrc.protocol.protection import Contrasts
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import contrasts
 from fedsrc.simulate.population import from_cells
 from fedsrc.site.release import make_release
 
-Publish = Callable[
-    [Ints], Ints
-]  # histograms (n, 2, m+1), or contrasts (n, p), to released integers (n, 2, p) or (n, p)
+Publish = Callable[[Ints], Ints]  # bins (n, rows, m+1), or contrasts (n, p), to integers (n, rows, p) or (n, p)
 
 ORDERS = 1.0 + np.geomspace(1e-3, 1e3, 61)  # Renyi orders tried for rho; any order gives a valid bound
 TIME = "2026-01-01T00:00:00Z"  # the time in a release is public and tells nothing
@@ -145,20 +143,23 @@ def worst_change(registration: Registration) -> tuple[Ints, Ints]:
     """
     bins = np.ones(len(registration.thresholds.values) + 1)
     corners = from_cells(registration, bins, bins).masses
-    if isinstance(registration.encoding, Contrasts):
-        corners = contrasts(registration.mechanism.contrasts, corners)
+    code = registration.mechanism.code
+    if isinstance(code, ContrastCode):
+        corners = contrasts(code, corners)
+    elif not isinstance(code, Basis):
+        corners = code.bins(corners)
     nothing = np.zeros_like(corners[:1])
     starts = nothing if registration.privacy.adjacency == "zero-out" else corners
-    images = [_exact(registration, each).reshape(len(each), 1, -1) for each in (starts, corners)]
+    images = [exact(registration, each).reshape(len(each), 1, -1) for each in (starts, corners)]
     apart = ((images[1] - images[0].transpose(1, 0, 2)) ** 2).sum(axis=2)
     end, start = divmod(apart.size - 1 - int(np.argmax(apart.ravel()[::-1])), len(starts))
     return starts[start], corners[end]
 
 
-def _exact(registration: Registration, counts: Ints) -> Ints:
+def exact(registration: Registration, counts: Ints) -> Ints:
     """What a release of these counts holds before noise."""
     code = registration.mechanism.code
-    return code.encode(counts) if isinstance(code, Basis) else counts
+    return counts if isinstance(code, ContrastCode) else code.encode(counts)
 
 
 def worlds(registration: Registration, others: Ints, change: tuple[Ints, Ints] | None = None) -> Worlds:
@@ -167,8 +168,8 @@ def worlds(registration: Registration, others: Ints, change: tuple[Ints, Ints] |
     rule = registration.mechanism
     before, after = worst_change(registration) if change is None else change
     absent, present = others + before, others + after
-    baseline = _exact(registration, absent)
-    return Worlds(absent, present, baseline, _exact(registration, present) - baseline, rule.scale)
+    baseline = exact(registration, absent)
+    return Worlds(absent, present, baseline, exact(registration, present) - baseline, rule.scale)
 
 
 def evidence(pair: Worlds, released: Ints) -> Floats:
@@ -187,10 +188,10 @@ def fair_coins(count: int) -> Bools:
 
 
 def real_releases(registration: Registration, request: Request, histograms: Ints) -> Ints:
-    """Make releases of n histograms or contrasts, each by `make_release` with noise of its own."""
+    """Make releases of n counts, each by `make_release` with noise of its own."""
     made = (make_release(registration, request, each, Link(), order="shuffled", time=TIME) for each in histograms)
     found = np.array([(*each.first, *each.second) for each in made], dtype=np.int64)
-    return found if histograms.ndim == 2 else found.reshape(len(found), 2, -1)
+    return found if histograms.ndim == 2 else found.reshape(*histograms.shape[:2], -1)
 
 
 def play(pair: Worlds, publish: Publish, coins: Bools) -> Floats:

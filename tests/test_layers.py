@@ -17,6 +17,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 import fedsrc
 from fedsrc.cli.main import COMMANDS, Commands, cli
@@ -229,14 +230,17 @@ def test_the_check_of_lightness_can_fail() -> None:
     assert {"polars", "numpy"} <= loaded_by("from fedsrc import certify")
 
 
-def test_the_table_of_commands_is_theirs() -> None:
-    """`--help` prints sentences of a table; each is the first sentence of the command's own help."""
+def test_help_lists_every_command_in_its_own_words() -> None:
+    """`--help` imports no command, and prints the first sentence of each one's own help."""
     assert isinstance(cli, Commands)
-    for name, sentence in COMMANDS.items():
+    shown = " ".join(CliRunner().invoke(cli, ["--help"], terminal_width=1_000).output.split())
+    made = {path.stem.replace("_", "-") for path in (ROOT / "cli").glob("*.py") if "_command(" in path.read_text()}
+    assert sorted(COMMANDS) == list(COMMANDS) == sorted(made - {"main"})
+    for name in COMMANDS:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
         assert command.name == name
-        assert command.get_short_help_str(limit=1_000) == sentence
+        assert f"{name} {command.get_short_help_str(limit=900)}" in shown
 
 
 def test_every_public_function_is_documented() -> None:

@@ -23,7 +23,7 @@ from fedsrc.common.durable import write_whole
 from fedsrc.demo.parties import Parties, sites_running
 from fedsrc.federation.flower import app as flower_app
 from fedsrc.federation.flower.grid import Settings
-from fedsrc.federation.flower.node_keys import name_of_public
+from fedsrc.federation.flower.plans import name_of_public
 from fedsrc.federation.flower.processes import Tls
 from fedsrc.federation.flower.superlink import Address, ServerPlan, supervise
 from fedsrc.federation.flower.trial_keys import make_trial

@@ -1,6 +1,9 @@
 """Membership audit: a million real releases against an attacker who knows everything but one unit and the noise.
 
-Writes docs/results/membership.md. Run: OPENBLAS_NUM_THREADS=1 python -m research.benchmarks.membership
+Writes docs/results/membership.md. Run: OPENBLAS_NUM_THREADS=1 python -m research.benchmarks.membership [CORES]
+
+With a part and names of rows it prints what that part of their releases shows, and writes nothing:
+python -m research.benchmarks.membership 2 0.1 moments levels
 """
 
 from __future__ import annotations
@@ -8,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import starmap
 from typing import Literal
@@ -17,7 +20,6 @@ import numpy as np
 from joblib import Parallel, delayed  # type: ignore[import-untyped, unused-ignore]
 
 from fedsrc.maths.arrays import Bools, Floats, Ints
-from fedsrc.maths.basis import Basis
 from fedsrc.maths.privacy import rho_of_scale
 from fedsrc.planning.register import Choices, Preset, register_grid
 from fedsrc.planning.sealing import Seal, seal
@@ -30,43 +32,45 @@ from research import membership
 from research.membership import Audit, Publish, Worlds
 from research.pages import markdown, publish
 
-PROCESSES, CHUNK, BLOCK = 2, 10_000, 100
+CORES, CHUNK, BLOCK = 2, 2_500, 100
 SLOTS, THRESHOLDS, DELTA, FAILURE = 200, 20, 1e-6, 1e-6
 REGISTERED, VARIANCE_HALVED, SCALE_HALVED = 1.0, math.sqrt(0.5), 0.5
 NOISE = {REGISTERED: "as registered", VARIANCE_HALVED: "variance halved", SCALE_HALVED: "scale halved"}
-SEALED = (0.2, 0.4, 0.6, 0.8)
+SEALED, GRADES = (0.2, 0.4, 0.6, 0.8), 4
+Kind = Preset | Literal["sealed", "moments", "levels"]
 VERDICT = {(): "within the claim", ("rho",): "rho refuted", ("epsilon",): "epsilon refuted"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One audit: a preset (or a sealed certificate) at an epsilon, its noise scale times a factor, and so many
-    releases."""
+    """One audit: a preset, a sealed certificate, or second moments or levels of graded losses, at an epsilon; its noise
+    scale times a factor; and so many releases."""
 
-    preset: Preset | Literal["sealed"]
+    preset: Kind
     epsilon: float
     factor: float
     releases: int
 
     @property
     def registration(self) -> Registration:
+        finer = self.preset if self.preset in ("moments", "levels") else None
         choices = Choices(
             0.2,
             self.epsilon,
-            preset="default" if self.preset == "sealed" else self.preset,
+            preset="paper" if self.preset == "paper" else "default",
+            encoding=finer or "histograms",
+            loss_grid=GRADES if finer else None,
             delta=DELTA,
             thresholds=THRESHOLDS,
             grid=True,
             exact_thresholds=True,
-            adjacency="zero-out",
+            adjacency="zero-out" if self.preset in ("default", "paper") else "replacement",
         )
         made = register_grid(choices, ["audited"])
         if self.preset != "sealed":
             return made
-        fields = {**made.model_dump(), "schedule": {"rounds": 1}}
-        fields["privacy"]["adjacency"] = "replacement"
         bets = (0.2, 1.0, (0.5,) * len(SEALED))
-        return seal(Registration.model_validate(fields), Seal(SEALED, (1 / len(SEALED),) * len(SEALED), (bets,)))
+        return seal(made, Seal(SEALED, (1 / len(SEALED),) * len(SEALED), (bets,)))
 
 
 HALVED = Row("default", 1.0, SCALE_HALVED, 500_000)  # enough to see that epsilon itself is wrong
@@ -83,6 +87,12 @@ ROWS = (
     Row("sealed", 1.0, REGISTERED, 200_000),
     Row("sealed", 1.0, VARIANCE_HALVED, 100_000),
     Row("sealed", 1.0, SCALE_HALVED, 50_000),
+    Row("moments", 1.0, REGISTERED, 100_000),
+    Row("moments", 1.0, VARIANCE_HALVED, 100_000),
+    Row("moments", 1.0, SCALE_HALVED, 50_000),
+    Row("levels", 1.0, REGISTERED, 100_000),
+    Row("levels", 1.0, VARIANCE_HALVED, 100_000),
+    Row("levels", 1.0, SCALE_HALVED, 50_000),
 )
 
 
@@ -111,8 +121,7 @@ def wrong_noise(registration: Registration, factor: float, histograms: Ints) -> 
     rule = registration.mechanism
     scale = rule.scale * factor
     rho = rho_of_scale(rule.sensitivity**2, scale)
-    exact = rule.code.encode(histograms) if isinstance(rule.code, Basis) else histograms
-    blocks = np.split(exact, range(BLOCK, len(histograms), BLOCK))
+    blocks = np.split(membership.exact(registration, histograms), range(BLOCK, len(histograms), BLOCK))
     noised = [add_discrete_gaussian(each, scale, sensitivity=rule.sensitivity, rho=rho) for each in blocks if len(each)]
     return np.concatenate(noised)
 
@@ -132,11 +141,11 @@ def chunk(row: Row, count: int) -> tuple[Floats, Bools]:
     return membership.play(batch(row.registration), site(row), coins), coins
 
 
-def audit(row: Row) -> Audit:
-    """All releases of a row, a chunk at a time in two processes."""
+def audit(row: Row, cores: int) -> Audit:
+    """All releases of a row, a chunk at a time in each process."""
     sizes = [CHUNK] * (row.releases // CHUNK)
     parts = list[tuple[Floats, Bools]]()
-    for part in Parallel(n_jobs=PROCESSES, return_as="generator_unordered")(delayed(chunk)(row, n) for n in sizes):
+    for part in Parallel(n_jobs=cores, return_as="generator_unordered")(delayed(chunk)(row, n) for n in sizes):
         parts.append(part)
         done = f"{row.preset}, epsilon {row.epsilon:g}, {NOISE[row.factor]}: {len(parts) * CHUNK:,} of {row.releases:,}"
         print(f"\r{done}", end="", file=sys.stderr, flush=True)
@@ -176,9 +185,16 @@ def outcome(found: Sequence[Result]) -> Outcome:
 
 
 def main() -> None:
-    found = [(row, audit(row)) for row in ROWS]
-    result = outcome(found)
+    words = sys.argv[1:]
+    cores, part = int(words[0]) if words else CORES, float(words[1]) if len(words) > 1 else 1.0
+    rows = [row for row in ROWS if not words[2:] or row.preset in words[2:]]
+    rows = [replace(row, releases=int(row.releases * part)) for row in rows]
+    found = [(row, audit(row, cores)) for row in rows]
     first, second = (markdown(HEADER, starmap(shown, found)), markdown(GUESSES_HEADER, starmap(guessed, found)))
+    if len(words) > 1:
+        print(first, second, sep="\n\n")
+        return
+    result = outcome(found)
     publish("membership.md", [head(result), first, READING, second, LIMITS])
     if not (result.within and result.noticed):
         raise SystemExit("the audit did not come out as the claims say")
@@ -211,7 +227,9 @@ An audit bounds the privacy loss from below only: it can refute a claim, not pro
 A fair coin per release decides whether one unit, the one that changes a release most, is among the {SLOTS} slots; its
 slot stays. The attacker sees the release and says "in", "out" or nothing. Noise `as registered` is what
 `fedsrc.site.release.make_release` draws, from the operating system's entropy; the other rows encode the same records
-and draw from the same sampler at a smaller scale. There are {THRESHOLDS} thresholds, {len(SEALED)} for sealed ones."""
+and draw from the same sampler at a smaller scale. There are {THRESHOLDS} thresholds, {len(SEALED)} for sealed
+releases; second moments and levels are those of losses in quarters. Epsilon of the default and of the paper's preset is
+for zero-out, of the others for replacement."""
 
 
 READING = f"""\

@@ -146,7 +146,7 @@ def implicit_only(folder: str | None) -> set[str] | None:
     """Answers whose every marked span is true but not in the passages; None without the original data."""
     if not folder:
         return None
-    noted = read_noted(Path(folder) / "ragtruth", task="QA")
+    noted = [each for each in read_noted(Path(folder) / "ragtruth") if each.answer.group == "QA"]
     return {n.answer.id for n in noted if n.notes.spans and all(span.implicit_true for span in n.notes.spans)}
 
 

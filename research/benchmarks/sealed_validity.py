@@ -19,19 +19,25 @@ from scipy.stats import binom
 
 from fedsrc.maths.arrays import Bools, Floats
 from fedsrc.maths.binomial import clopper_pearson
+from fedsrc.planning.plan import Wish, plan
 from fedsrc.planning.register import Choices, register_grid
 from fedsrc.planning.sealing import Seal, seal
+from fedsrc.protocol.protection import Noised
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import contrasts
 from fedsrc.server import sealed
 from fedsrc.server.tally import empty, transfer
 from fedsrc.simulate.population import Support, from_cells
+from fedsrc.simulate.posterior import from_answers
 from fedsrc.simulate.trials import discrete_gaussian
+from fedsrc.site.develop import over_grid
 from research.pages import markdown, publish
 
 TRIALS, ALPHA, BLOCK = 100_000, 0.045, 20_000
 NEAR = 1.0  # nats before its line, where a steered run with a hybrid line asks for one more round
 THRESHOLDS, WEIGHTS = (0.4, 0.6, 0.8), (0.2, 0.3, 0.5)
+UNLABELLED, RELEASES = 2_000, 20  # units of every site, and how many releases of them share the trials of a setting
+PLANS, DRAWN, DEVELOPMENT = 50, 40, 200  # plans of a setting; each on the luckiest of so many draws of so many units
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class Setting:
     steered: bool = False
     withheld: bool = False
     margins: bool = True
-    null: tuple[int, ...] = (0, 1, 2)  # the thresholds whose rejection is false
+    null: tuple[int, ...] = (0, 1, 2, 3, 4)  # the thresholds whose rejection is false
     moving: bool = False  # only at the last look is the mixture at its target
     carried: bool = False  # what an earlier look rejected stays rejected, whatever the mixture
 
@@ -93,7 +99,9 @@ def rejected(setting: Setting, trials: int, rng: np.random.Generator) -> Bools:
     reg = setting.registration
     tests, rule = sealed.rows(reg), reg.mechanism
     atoms = [contrasts(rule.contrasts, site.masses).astype(np.float64) @ tests.slope.T for site in setting.sites]
+    free, codes = sealed.method_of(reg).free, [contrasts(rule.contrasts, site.masses) for site in setting.sites]
     L, tally, taken = np.zeros((trials, tests.theta.size)), empty(reg), []
+    sums = np.zeros((trials, sum(rule.lengths)), dtype=np.int64)
     done, last, over = (np.zeros(trials, dtype=np.bool_) for _ in range(3))
     hybrid = sealed.method_of(reg).line == "hybrid"
     for number, slots in enumerate(setting.slots, start=1):
@@ -107,7 +115,7 @@ def rejected(setting: Setting, trials: int, rng: np.random.Generator) -> Bools:
             if setting.withheld:
                 margin = sealed.margins(reg, tally.releases + 1, n).L if setting.margins else 0.0
                 added = np.maximum(added, n * tests.least - margin)
-            L = L + added
+            L, sums = L + added, sums + counts @ codes[site] + noise if free else sums
             grown = list(tally.slots)
             grown[site] += n
             tally = replace(tally, slots=tuple(grown), releases=tally.releases + 1)
@@ -117,8 +125,10 @@ def rejected(setting: Setting, trials: int, rng: np.random.Generator) -> Bools:
         eta = transfer(reg, tally)
         look = sealed.Seen(
             share, tally.total, eta, L - tests.theta * tally.total * eta - tests.shift * tally.releases, L, L, L,
-            before, tally.releases - before, np.ones((trials, len(reg.thresholds.values))),
+            before, tally.releases - before, *[np.ones((trials, len(reg.thresholds.values)))] * 2,
         )  # fmt: skip
+        if free:
+            look = sealed.see(reg, replace(tally, sums=sums), before, share)
         taken.append(look)
         if setting.steered:
             done = done | (sealed.reject(reg, [look]).any(axis=-1) & (last if hybrid else True))
@@ -180,7 +190,73 @@ def settings() -> list[Setting]:
     return found
 
 
-def controls() -> list[Setting]:
+def planned(name: str, epsilon: float, looks: int, *, lucky: bool) -> list[Setting]:
+    """One setting for each of some plans, made on development units that look better, or worse, than they are: of many
+    draws of them, the one with the lowest risk, or the highest. Scores are uniform, and every one has a risk of 0.2."""
+    base, rng, found = register_grid(Choices(0.2, epsilon, grid=True), ("a",)), np.random.default_rng(4), []
+    for _ in range(PLANS):
+        above = rng.random((DRAWN, DEVELOPMENT, 1)) >= np.array(base.thresholds.values)
+        bad = rng.random((DRAWN, DEVELOPMENT, 1)) < 0.2
+        risk = (above & bad).sum(axis=(1, 2)) / above.sum(axis=(1, 2))
+        chosen = risk.argmin() if lucky else risk.argmax()
+        evidence = from_answers((above & bad)[chosen], (above & ~bad)[chosen], rng)
+        reg = plan(base, evidence, {"a": 400}, Wish("sealed", looks)).registration
+        cells = np.diff([0.0, *reg.thresholds.values, 1.0])
+        law = from_cells(reg, 0.8 * cells, 0.2 * cells)
+        found.append(Setting(name, reg, [law], [[400 // looks]] * looks))
+    return found
+
+
+def without_bets(
+    name: str, epsilon: float, sites: Sequence[float] = (0.2,), *, looks: tuple[tuple[int, float], ...] = ((1, 1.0),),
+    slots: int = 400, share: float = 1.0, **more: Any,
+) -> list[Setting]:  # fmt: skip
+    """Settings without bets, for sites of these risks: each with another release of unlabelled units, of which `share`
+    times as many are accepted as of those that calibrate; without privacy, one with exact counts."""
+    names, rng = tuple("abc"[: len(sites)]), np.random.default_rng(5)
+    base = register_grid(Choices(0.2, epsilon, grid=True, batch=slots, rounds=looks[-1][0], **more), names)
+    found = []
+    for _ in range(RELEASES if base.privacy.private else 1):
+        more_units = tuple(scores(base, share, rng) for _ in sites) if base.privacy.private else None
+        reg = seal(base, Seal(THRESHOLDS, WEIGHTS, ((0.2, 1.0, ()),), looks, unlabelled=more_units))
+        each = [slots // len(sites)] * len(sites)
+        found.append(Setting(name, reg, [answers(reg, risk) for risk in sites], [each] * looks[-1][0]))
+    return found
+
+
+def scores(base: Registration, share: float, rng: np.random.Generator) -> Noised:
+    """One release of unlabelled units, as a site makes it."""
+    grid = over_grid(base)
+    rule, points = grid.mechanism, grid.thresholds.values
+    chances = np.array([1.0 - 0.8 * share, 0.2 * share, 0.2 * share, 0.4 * share])
+    drawn = np.repeat((0.2, 0.5, 0.7, 0.9), rng.multinomial(UNLABELLED, chances))
+    counts = np.zeros((2, len(points) + 1), dtype=np.int64)
+    counts[1] = np.bincount(np.searchsorted(points, drawn, side="right"), minlength=len(points) + 1)
+    seen = rule.basis.encode(counts[None])[0] + discrete_gaussian(rng, rule.scale, (2, rule.basis.p))
+    first, second = seen.tolist()
+    return Noised(privacy=base.privacy, units=UNLABELLED, grid=points, scale=rule.scale, first=first, second=second)
+
+
+def groups() -> list[list[Setting]]:
+    """Settings as the page counts them: those of one row share its trials."""
+    return [
+        *([each] for each in settings()),
+        planned("planned on lucky development units, epsilon 1", 1.0, 1, lucky=True),
+        planned("planned on unlucky development units, epsilon 1", 1.0, 1, lucky=False),
+        planned("planned on lucky development units, epsilon 4, two looks", 4.0, 2, lucky=True),
+        without_bets("unlabelled records, no bets, epsilon 4", 4.0),
+        without_bets("unlabelled records, no bets, epsilon 1", 1.0),
+        without_bets(
+            "unlabelled records, three unlike sites, two looks", 1.0, (0.0, 0.2, 0.4), looks=((1, 0.5), (2, 0.5))
+        ),
+        without_bets("exact counts", math.inf),
+        without_bets(
+            "exact counts, four looks, recycling", math.inf, looks=((1, 0.2), (2, 0.2), (4, 0.3), (8, 0.3)), slots=100
+        ),
+    ]
+
+
+def controls() -> list[list[Setting]]:
     """Rules that leave a condition out, on laws where that shows."""
     exact = {each.name: each for each in settings()}
     steered = exact["recruitment and arrivals steered, hybrid line"]
@@ -188,7 +264,7 @@ def controls() -> list[Setting]:
     fields["certificate"]["line"], fields["schedule"]["policy"] = "exact", "first"
     line = Registration.model_validate(fields)
     rare = registered(0.02, 20.0, bet=0.9, single=True)
-    return [
+    alone = [
         Setting("noise smaller than stated, exact line", rare, [answers(rare, 0.02, all_accepted=True)], [[142]],
                 less=0.01, null=(0,)),
         replace(steered, name="arrivals steered or looks unregistered, exact line", registration=line),
@@ -197,16 +273,20 @@ def controls() -> list[Setting]:
             exact["releases withheld after they were seen, charged"], name="charge without its margin", margins=False
         ),
     ]  # fmt: skip
+    other = without_bets("unlabelled records of which far fewer are accepted", 4.0, share=0.1)
+    return [*([each] for each in alone), other]
 
 
-def row(setting: Setting, trials: int, seed: int) -> list[str]:
+def row(group: Sequence[Setting], trials: int, seed: int) -> list[str]:
     """Count false certificates, in blocks."""
-    rng, false = np.random.default_rng([seed, 19]), 0
-    for size in [BLOCK] * (trials // BLOCK) + [trials % BLOCK] * (trials % BLOCK > 0):
-        false += int(rejected(setting, size, rng).sum())
-    low, high = clopper_pearson(false, trials)
-    print(f"{setting.name}: {false / trials:.5f}", file=sys.stderr, flush=True)
-    return [setting.name, f"{false:,} of {trials:,}", f"{false / trials:.4f}", f"[{low:.4f}, {high:.4f}]"]
+    rng, false, each = np.random.default_rng([seed, 19]), 0, trials // len(group)
+    for setting in group:
+        for size in [BLOCK] * (each // BLOCK) + [each % BLOCK] * (each % BLOCK > 0):
+            false += int(rejected(setting, size, rng).sum())
+    name, played = group[0].name, each * len(group)
+    low, high = clopper_pearson(false, played)
+    print(f"{name}: {false / played:.5f}", file=sys.stderr, flush=True)
+    return [name, f"{false:,} of {played:,}", f"{false / played:.4f}", f"[{low:.4f}, {high:.4f}]"]
 
 
 def main() -> None:
@@ -218,7 +298,9 @@ def main() -> None:
             "# Sealed certificates where every certificate is false",
             "Thresholds are exactly at their target, under the limits that the registration allows. At most"
             f" {ALPHA} of the trials may reject one of them. Made by `python -m research.benchmarks.sealed_validity`.",
-            markdown(head, [row(each, trials, i) for i, each in enumerate(settings())]),
+            markdown(head, [row(each, trials, i) for i, each in enumerate(groups())]),
+            f"Each of the planned rows is {PLANS} plans for 400 units, as `fedsrc plan` makes them: each on the draw of"
+            f" {DEVELOPMENT} development units, of {DRAWN} draws, that has the lowest risk (lucky) or the highest.",
             "## Rules that leave a condition out",
             markdown(head, [row(each, trials, i) for i, each in enumerate(controls())]),
         ],

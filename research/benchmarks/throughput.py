@@ -23,7 +23,8 @@ import numpy as np
 
 from fedsrc.data.answers import Answer
 from fedsrc.data.halueval import Task, read_halueval
-from fedsrc.data.ragtruth import read_ragtruth
+from fedsrc.data.ragtruth import read_noted
+from fedsrc.data.selection import keep
 from fedsrc.maths.arrays import Floats
 from fedsrc.scores.models.model import Prompted, TokenScores
 from fedsrc.scores.models.transformers_model import TransformersModel, load
@@ -123,7 +124,8 @@ def both_sides(answers: Sequence[Answer]) -> list[Prompted]:
 
 def data_sets(folder: Path, count: int) -> dict[str, list[Prompted]]:
     """About `count` answers of each set, all answers of a source together."""
-    sets = {"RAGTruth QA": read_ragtruth(folder / "ragtruth", task="QA", split="train")}
+    found = [answer for answer, _ in read_noted(folder / "ragtruth")]
+    sets = {"RAGTruth QA": keep(found, task="QA", split="train")}
     sets |= {f"HaluEval {task}": read_halueval(folder / "halueval", task) for task in TASKS}
     return {name: both_sides(spread(answers, count)) for name, answers in sets.items()}
 

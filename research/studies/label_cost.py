@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -24,21 +23,21 @@ from scipy.special import ndtr, ndtri
 from fedsrc.maths import betting, limits, privacy
 from fedsrc.maths.arrays import Bools, Floats, Ints
 from fedsrc.maths.basis import Basis, sensitivity_squared
-from fedsrc.maths.contrasts import ContrastCode, rounded
+from fedsrc.maths.half_line import acceptance_lower, acceptance_upper
 from fedsrc.maths.kinds import Adjacency
-from fedsrc.maths.shape import Weights, shaped
+from fedsrc.maths.quantiles import score_grid
 from fedsrc.planning.aim import Aim
 from fedsrc.planning.open_plan import OpenPlan, plan_open
-from fedsrc.planning.populations import from_answers
-from research.half_line import half_line
+from fedsrc.planning.plan import MANY
+from fedsrc.planning.sealed_plan import Totals, plan_sealed
+from fedsrc.simulate.posterior import from_answers
 from research.pages import markdown, words
 
 DRAWS, TRIALS, SITES, CAP = 10, 100, 5, 30_000
 DEVELOPMENT, ANSWERS, THRESHOLDS = 125, 586, 20
 TARGET, FLOOR, DELTA = Fraction(1, 5), 0.05, 1e-6
 R = float(TARGET)
-FIRST, GROWTH = 0.7, 1.3  # of sealed batches, over the first of the open plan and over the one before
-UNLABELLED, ABOVE = 10_000, 0.002  # records without labels, and what the bound on their acceptance may spend
+UNLABELLED = 10_000  # records without labels
 
 
 class Draw(NamedTuple):
@@ -110,52 +109,32 @@ def played(draw: Draw, plan: OpenPlan, trials: int, rng: np.random.Generator) ->
 
 
 def sealed(draw: Draw, aim: Aim, trials: int, rng: np.random.Generator) -> tuple[Bools, Sequence[int]]:
-    """The sealed certificate of binary units with unlabelled records: the best bet is free.
-
-    Thresholds and weights of the open plan; looks by union, look t with a share in proportion to 1/t; acceptance from
-    one private release of the unlabelled records' counts.
+    """The sealed certificate as planned, with unlabelled records: contrasts alone are released, and the best bet is
+    free. In every trial acceptance is bounded by a release of its own, and where it is too low nothing is certified.
     """
-    plan, _ = plan_open(from_answers(draw.unsupported, draw.supported, rng), aim, rng)
-    kept, w = list(plan.kept), np.array(plan.weights)
-    code = contrasts_alone(plan.weights)
-    scale = aim.noise * math.sqrt(code.sensitivity_squared(aim.adjacency))
-    sizes = [int(FIRST * plan.batch * GROWTH**t) for t in range(50)]
-    sizes = sizes[: int(np.searchsorted(SITES * np.cumsum(sizes), CAP)) + 1]
+    known = bounds(draw.acceptance, aim, trials, rng)
+    usual = tuple(zip(*(np.median(each, axis=0).tolist() for each in known), strict=True))
+    plan, _ = plan_sealed(
+        from_answers(draw.unsupported, draw.supported, rng), replace(aim, looks=MANY, acceptance=usual), rng
+    )
+    kept, sizes = list(plan.kept), [round(n / SITES) for n in plan.units]
     u, s = (each[..., kept] for each in events(draw, sizes, trials, rng))
-    normals = rng.standard_normal((trials, len(sizes), sum(code.lengths))).cumsum(axis=1)
-    D = R * s - (1.0 - R) * u + code.decode(scale * math.sqrt(aim.releases) * normals)[0]
-    nu = scale**2 * aim.releases * (code.inverse**2).sum(axis=1)
-    low, high = acceptance(draw.acceptance[kept], aim, trials, rng)
-    done = np.zeros(D.shape, dtype=np.bool_)
-    shares = 1.0 / np.arange(1, len(sizes) + 1)
-    shares /= shares.sum()
-    for t, slots in enumerate(SITES * np.cumsum(sizes)):
-        for j in range(len(kept)):
-            level, grid = (0.045 - ABOVE) * w[j] * shares[t], np.linspace(high[:, j].min(), high[:, j].max(), 3)
-            line = [half_line(level, R, int(slots), float(a), float((t + 1) * nu[j])) for a in grid]
-            done[:, t, j] = D[:, t, j] >= np.interp(high[:, j], grid, line)
-    return done & (low >= FLOOR)[:, None, :], sizes
+    noise = plan.noise(rng.standard_normal((trials, len(sizes), sum(plan.encoding.lengths))))
+    D, done = R * s - (1.0 - R) * u + noise.d, np.zeros(u.shape, dtype=np.bool_)
+    for trial, each in enumerate(zip(*(known[i].tolist() for i in (0, 1)), strict=True)):
+        mine = replace(plan, aim=replace(plan.aim, acceptance=tuple(zip(*each, strict=True))))
+        done[trial] = mine.decide(Totals(D[trial], 0.0 * D[trial], (u + s)[trial]))
+    return done, sizes
 
 
-@cache
-def contrasts_alone(weights: tuple[float, ...]) -> ContrastCode:
-    """A release of contrasts with noise shaped for them; second moments, which nothing reads, weigh almost nothing."""
-    w = np.array(weights)
-    return rounded(shaped([R], Weights(w, 0.0 * w, 0.0 * w)), (TARGET,), 1, 1 << 30, accepted=False)
-
-
-def acceptance(a: Floats, aim: Aim, trials: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Bounds on acceptance, (trials, thresholds), from noised counts of unlabelled records: the Gaussian tail of the
-    noise, and Chernoff's bound, kl(x, p) <= L, which gives x - sqrt(2 x L) <= p <= x + sqrt(2 x L) + 2 L."""
-    basis = Basis("suffix", a.size)
-    sd = aim.noise * np.sqrt(
-        aim.releases * sensitivity_squared(basis, "complementary", aim.adjacency) * basis.variance_factor()
-    )  # fmt: skip
-    each = ABOVE / (2 * a.size)
-    seen = rng.binomial(UNLABELLED, a, (trials, a.size)) + rng.normal(size=(trials, a.size)) * sd
-    least, most = (np.clip((seen + sign * ndtri(each) * sd) / UNLABELLED, 0.0, 1.0) for sign in (1.0, -1.0))
-    L = math.log(1.0 / each) / UNLABELLED
-    return least - np.sqrt(2.0 * least * L), np.minimum(1.0, most + np.sqrt(2.0 * most * L) + 2.0 * L)
+def bounds(a: Floats, aim: Aim, trials: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Bounds on acceptance, (trials, thresholds), as a look has them from a release over the public grid."""
+    basis = Basis("suffix", len(score_grid()))
+    per_noise = sensitivity_squared(basis, "complementary", aim.adjacency) * float(basis.variance_factor().max())
+    v = aim.noise**2 * aim.releases * per_noise
+    seen = rng.binomial(UNLABELLED, a, (trials, a.size)) + rng.normal(size=(trials, a.size)) * math.sqrt(v)
+    level = aim.acceptance_budget / (2 * 2 * len(score_grid()))  # sites are mixed as registered, at every look
+    return acceptance_lower(seen, v, UNLABELLED, level), acceptance_upper(seen, v, UNLABELLED, level)
 
 
 def times_limit(play: Play, aim: Aim, trials: int, first: int) -> tuple[float, float]:

@@ -21,17 +21,17 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from fedsrc.audit.methods import METHODS, ltt
+from fedsrc.audit.methods import METHODS, ltt, unit_betting
 from fedsrc.audit.methods.setting import Aim as Claim
 from fedsrc.audit.methods.setting import gather
-from fedsrc.maths import basis, privacy, quantiles
+from fedsrc.maths import basis, betting, moments, privacy, quantiles
 from fedsrc.maths.arrays import Bools, Floats, Ints
-from fedsrc.planning.aim import Aim
-from fedsrc.planning.open_plan import plan_open
-from fedsrc.planning.populations import from_release, from_units
+from fedsrc.planning.aim import Aim, reaches_floor
+from fedsrc.planning.open_plan import OpenPlan, plan_open
 from fedsrc.planning.sealed_plan import SealedPlan, plan_sealed, totals
 from fedsrc.protocol.mechanism import development_mechanism, mechanism
-from fedsrc.protocol.protection import Histograms, Noised, Privacy
+from fedsrc.protocol.protection import Histograms, Moments, Noised, Privacy
+from fedsrc.simulate.posterior import from_release, from_units
 from research.pages import markdown, words
 
 FILE = Path("ragtruth", "detector_scores.csv.gz")
@@ -165,15 +165,37 @@ def run(plan: SealedPlan, data: Split, rng: np.random.Generator) -> Bools:
     return found
 
 
+def open_plan(data: Split, target: Fraction, epsilon: float, rng: np.random.Generator) -> OpenPlan:
+    """The open plan for one release of all calibration sources."""
+    aim = Aim(target, len(data.parts[1]), noise(epsilon), mass_grid=GRID)
+    return plan_open(from_units(*data[0], rng), aim, rng)[0]
+
+
 def open_totals(data: Split, target: Fraction, epsilon: float) -> Outcome:
     """The open certificate on totals, planned: all sources in one release."""
     rng = np.random.default_rng([data.number, 5])
-    aim = Aim(target, len(data.parts[1]), noise(epsilon), mass_grid=GRID)
-    plan, _ = plan_open(from_units(*data[0], rng), aim, rng)
+    plan = open_plan(data, target, epsilon, rng)
     u, s = (each[:, list(plan.kept)].sum(axis=0, keepdims=True) for each in data[1])
     normals = rng.standard_normal((2, *u.shape))
     found = np.zeros(THRESHOLDS, dtype=np.bool_)
     found[list(plan.kept)] = plan.decide(u + plan.noise(normals[0]), s + plan.noise(normals[1]))[-1]
+    return outcome(data, found)
+
+
+def open_moments(data: Split, target: Fraction, epsilon: float) -> Outcome:
+    """The same plan with second moments, as `plan` registers it for sources."""
+    rng = np.random.default_rng([data.number, 5])
+    plan = open_plan(data, target, epsilon, rng)
+    u, s = (each[:, list(plan.kept)] for each in data[1])
+    rule, w = mechanism(settings(epsilon), Moments(), len(plan.kept)), np.array(plan.weights)
+    exact = np.stack([s, u, u * u / 2, moments.CROSS * u * s / 2, s * s / 2]).sum(axis=1)
+    seen = exact + rule.basis.decode(rule.scale * rng.standard_normal(exact.shape)) / rule.grid
+    v, rungs = rule.unit_variance * rule.basis.variance_factor(), betting.ladder([float(target)], priors=plan.priors)
+    bets = moments.data(seen[1], seen[0], moments.seconds(seen[2:]), v, len(u), 0.0)
+    wealth = betting.log_mixture(bets, moments.weights(rungs), rungs.p)[:, 0]
+    enough = reaches_floor(plan.aim, seen[0] + seen[1], np.array(len(u)), 2 * v, w)
+    found = np.zeros(THRESHOLDS, dtype=np.bool_)
+    found[list(plan.kept)] = (wealth >= -np.log(plan.aim.risk_budget * w)) & enough
     return outcome(data, found)
 
 
@@ -206,17 +228,18 @@ def before(name: str, kind: Histograms, *, paper: bool) -> Method:
     return method
 
 
-def in_sequence(p_value: Callable[[Floats, Floats, float], Floats]) -> Method:
-    """Learn-then-Test without privacy: from the threshold that development favours downwards, at the full level."""
+def in_sequence(*, betting: bool) -> Method:
+    """Without privacy, from the threshold that development favours downwards at the full level: Learn-then-Test, or
+    bets on one source after the other."""
 
     def method(data: Split, target: Fraction, _: float) -> Outcome:
         r, first = float(target), favoured(data, target)
         known, fresh = (r * s - (1.0 - r) * u for u, s in (data[0], data[1]))
-        p = p_value(known, fresh, r)
-        p[first + 1 :] = 0.0  # not in the sequence
-        found = ltt.fixed_sequence(p, RISK_BUDGET)
-        found[first + 1 :] = False
-        return outcome(data, found)
+        if betting:
+            p = unit_betting.p_value(unit_betting.log_wealth(known, fresh, r).max(axis=0))
+        else:
+            p = ltt.of_contrasts(fresh.sum(axis=0), np.full(THRESHOLDS, float(len(fresh))), r)
+        return outcome(data, ltt.sequence_from(p, RISK_BUDGET, first))
 
     return method
 
@@ -226,22 +249,6 @@ def favoured(data: Split, target: Fraction) -> int:
     """The highest threshold of the plan without privacy."""
     rng = np.random.default_rng([data.number, 1, 1])
     return plan_sealed(from_units(*data[0], rng), Aim(target, len(data.parts[1]), mass_grid=GRID), rng)[0].kept[-1]
-
-
-def mean_p(_: Floats, fresh: Floats, r: float) -> Floats:
-    """Hoeffding-Bentkus on r - d, in [0, 1], whose mean is at least r under the null."""
-    n = np.full(fresh.shape[1], float(len(fresh)))
-    return ltt.hoeffding_bentkus((r - fresh).sum(axis=0), n, r)
-
-
-def betting_p(known: Floats, fresh: Floats, r: float) -> Floats:
-    """One over the largest wealth of bets on one unit after the other, each near mean over second moment so far."""
-    everything = np.vstack([known, fresh])
-    count = np.arange(len(known), len(everything))[:, None]
-    mean, square = (np.cumsum(each, axis=0)[len(known) - 1 : -1] / count for each in (everything, everything**2))
-    theta = np.clip(mean / np.maximum(square, 1e-9), 0.0, 0.9 / (1.0 - r))
-    log_wealth = np.cumsum(np.log1p(theta * fresh), axis=0).max(axis=0)
-    return np.asarray(np.exp(-np.maximum(log_wealth, 0.0)))
 
 
 def cell(splits: list[Split], method: Method, target: str, epsilon: float) -> list[str]:
@@ -256,10 +263,11 @@ OLD = {
     "old default": before("betting-ladder", Histograms(), paper=False),
     "paper's rule": before("fed-src-c", Histograms(kind="paired", basis="bins"), paper=True),
 }
-EXACT = {"fixed sequence": in_sequence(mean_p), "per-unit betting": in_sequence(betting_p)}
+EXACT = {"fixed sequence": in_sequence(betting=False), "per-unit betting": in_sequence(betting=True)}
 VARIANTS = {
     "one look": SEALED, "two looks": sealed(2), "four looks": sealed(4), "three sites, own noise": sealed(releases=3),
     "protected development": sealed(protected=True), "open, totals": open_totals,
+    "open, second moments": open_moments,
 }  # fmt: skip
 
 

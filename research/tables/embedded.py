@@ -22,7 +22,7 @@ from fedsrc.scores.catalogue import BASIC, Settings
 from fedsrc.scores.models.backends import open_model
 from fedsrc.scores.models.model import LanguageModel
 from fedsrc.scores.recordings.replay import Recording
-from fedsrc.scores.scoring import score_answers
+from fedsrc.scores.scoring import Means, score_answers
 
 PLACES = 3
 PAIRS = {"qa": 10_000, "dialogue": 10_000, "summarization": 2_000}
@@ -30,7 +30,7 @@ PAIRS = {"qa": 10_000, "dialogue": 10_000, "summarization": 2_000}
 
 def compact(answers: Sequence[Answer], model: LanguageModel) -> pl.DataFrame:
     """Id, source, loss and every score to three decimals; no text."""
-    scores = score_answers(answers, list(BASIC), Settings(), model)
+    scores = score_answers(answers, list(BASIC), Settings(), Means(tokens=model))
     numbers = {"loss": [a.loss for a in answers], **scores}
     names = {"id": [a.id for a in answers], "source": [a.source for a in answers]}
     frame = pl.DataFrame({**names, **numbers})

@@ -33,7 +33,7 @@ from fedsrc.common.canonical import digest_bytes
 from fedsrc.data.answers import Answer
 from fedsrc.data.embedded import TASKS, Task
 from fedsrc.data.halueval import read_halueval
-from fedsrc.data.ragtruth import read_ragtruth
+from fedsrc.data.ragtruth import read_noted
 from fedsrc.maths.arrays import Floats
 from fedsrc.scores.catalogue import BASIC, JUDGED, SAMPLED, SCORES, Settings
 from fedsrc.scores.fitted.development import folds_of, labels_of
@@ -114,8 +114,8 @@ def counts(most: tuple[int, int]) -> dict[str, tuple[int, int]]:
 
 def plain_columns(answers: Sequence[Answer], kept: Recorded) -> dict[str, list[float]]:
     """The scores that draw nothing."""
-    means = Means(replies=kept.replies)
-    return score_answers(answers, [*BASIC, *JUDGED], Settings(), kept.tokens, means=means)
+    means = Means(replies=kept.replies, tokens=kept.tokens)
+    return score_answers(answers, [*BASIC, *JUDGED], Settings(), means)
 
 
 def drawn_columns(
@@ -129,7 +129,7 @@ def drawn_columns(
     found: dict[str, list[float]] = {}
     for count, names in by_count.items():
         means = Means(samples=kept.samples, count=count, embeds=embeds)
-        scored = score_answers(answers, names, Settings(), None, means=means)
+        scored = score_answers(answers, names, Settings(), means)
         found |= {f"{name}-{count}": column for name, column in scored.items()}
     order = [f"{name}-{count}" for name, both in counts(most).items() for count in both]
     return {name: found[name] for name in order}
@@ -212,9 +212,8 @@ def make(
 
 def ragtruth_parts(data: Path, fitted: pl.DataFrame) -> dict[str, list[Answer]]:
     part = dict(fitted.select("id", "part").iter_rows())
-    answers = [
-        answer for answer in read_ragtruth(data / "ragtruth", task="QA") if part.get(answer.id, "test") != "test"
-    ]
+    asked = [answer for answer, _ in read_noted(data / "ragtruth") if answer.group == "QA"]
+    answers = [answer for answer in asked if part.get(answer.id, "test") != "test"]
     return {
         "development": [answer for answer in answers if part[answer.id] == "development"],
         "unseen": [answer for answer in answers if part[answer.id] in UNSEEN],

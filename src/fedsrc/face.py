@@ -100,6 +100,7 @@ def certify(
     target: float | None = None,
     epsilon: float | None = None,
     registration: Registration | Place | None = None,
+    unlabelled: Tabular | None = None,
     output: Place | None = None,
     ledger: Place | None = None,
     key: Place | None = None,
@@ -124,6 +125,8 @@ def certify(
         epsilon: The privacy loss of a record; smaller is more private, `float("inf")` is none.
         registration: What was registered before, in place of `target`, `epsilon` and every option: a file, or what
             `register` returned. Without it, a fifth of the table chooses the thresholds and does not calibrate.
+        unlabelled: Other records of the same traffic without labels: a file or a frame with `score`, and `site`,
+            `source` and `id` as the table has them. They show how many answers are accepted, so that fewer labels do.
         output: The folder of the run. Without it the run is kept in the user's state folder; `run.folder` says where.
         ledger: The ledger. Without it, that of a file lies beside the file. Frames and arrays go to one ledger in the
             user's state folder, which knows rows by what they hold; without privacy, each has one of its own.
@@ -158,9 +161,20 @@ def certify(
         part = development_part(data.records, choices.unit, DEVELOPMENT_SHARE)
         _warn(development_labels(data.records, part, choices.unit))
         wish = wished(options)
-        registered, _ = plan_table(choices, data.records, part, place, wish, in_order=in_order, fresh=fresh)
+        more = None if unlabelled is None else _read(unlabelled, None, columns, missing, options, labelled=False)
+        registered, _ = plan_table(
+            choices,
+            data.records,
+            part,
+            place,
+            wish,
+            unlabelled=None if more is None else more.records,
+            unlabelled_ledger=None if more is None else _ledger(more, ledger, private=True),
+            in_order=in_order,
+            fresh=fresh,
+        )
     else:
-        _check_free(target, epsilon, options)
+        _check_free(target, epsilon, {**options, "unlabelled": unlabelled})
         registered = _registered(registration)
         place = _ledger(data, ledger, private=registered.privacy.private)
     folder = _run_folder(data.records, registered) if output is None else Path(output)
@@ -219,14 +233,10 @@ def register(
     """
     _check_names(options)
     file = None if output is None else Path(output)
-    if file is not None and file.exists():
-        raise FedsrcError(
-            "exists already",
-            where=str(file),
-            hint="a registration is never changed: choose another `output=`, or delete it if nobody was asked under it",
-        )
+    if file is not None:
+        check_new(file)
     if renew is not None:
-        registered = _renewed(Path(renew), table_or_scores, target, epsilon, sites, options)
+        registered = renewal(Path(renew), table_or_scores, target, epsilon, sites, options)
     elif table_or_scores is None:
         registered = register_grid(chosen(None, "", target, epsilon, options), sites)
     else:
@@ -367,7 +377,7 @@ def wished(options: Mapping[str, Any]) -> Wish:
     own = any(options.get(name) is not None for name in ("batch", "rounds", "policy"))
     if own or options.get("grid") or options.get("preset") == "paper":
         if given.get("certificate", "plain") != "plain" or given.keys() - {"certificate"}:
-            raise FedsrcError("what is planned decides on batches, rounds and thresholds", hint="leave them out")
+            raise FedsrcError("a plan decides on batches, rounds, policy and thresholds", hint="leave them out")
         return Wish(certificate="plain")
     try:
         return TypeAdapter(Wish).validate_python(given)
@@ -407,8 +417,9 @@ class _Data:
 
 
 def _read(
-    table: Tabular, losses: ArrayLike | None, columns: Columns | None, missing: Missing, options: Mapping[str, Any]
-) -> _Data:
+    table: Tabular, losses: ArrayLike | None, columns: Columns | None, missing: Missing, options: Mapping[str, Any],
+    *, labelled: bool = True,
+) -> _Data:  # fmt: skip
     """The records in a file, a frame or arrays."""
     _check_names(options)
     named = {name.removesuffix("_column"): value for name, value in options.items() if name.endswith("_column")}
@@ -418,11 +429,11 @@ def _read(
         raise FedsrcError("a table holds its own losses", hint="give a table alone, or two arrays: scores and losses")
     if isinstance(table, str | PathLike):
         path = Path(table)
-        return _Data(read_records(path, columns=names, missing=missing), str(path), path)
+        return _Data(read_records(path, columns=names, missing=missing, labelled=labelled), str(path), path)
     if not whole and losses is None:
         raise FedsrcError(f"a {type(table).__name__} alone is no table", hint=f"give {KINDS}")
     frame = as_frame(table) if whole else from_arrays(table, losses)  # type: ignore[arg-type]
-    return _Data(frame_records(frame, columns=names, missing=missing), "the table", None)
+    return _Data(frame_records(frame, columns=names, missing=missing, labelled=labelled), "the table", None)
 
 
 def _ledger(data: _Data, given: Place | None, *, private: bool) -> Path:
@@ -455,17 +466,25 @@ def _check_free(target: float | None, epsilon: float | None, options: Mapping[st
             raise FedsrcError(f"`{name}=` is fixed by the registration", hint="leave it out, or register anew")
 
 
-def _renewed(
+def check_new(file: Path) -> None:
+    """Refuse to write a registration over another."""
+    if file.exists():
+        hint = "choose another `output=`, or delete the file if no site was asked under it"
+        raise FedsrcError("exists already", where=str(file), hint=f"a registration is never changed: {hint}")
+
+
+def renewal(
     run: Path, table: object, target: float | None, epsilon: float | None, sites: object, options: Mapping[str, Any]
 ) -> Registration:
+    """Register a run's claim anew; a choice that the certificate fixes is refused."""
     if table is not None or sites is not None:
         raise FedsrcError("with `renew=` no table and no `sites=` are given", hint="they are those of the run")
-    free = {"validity_days", "server_key", "site_keys", "capacities"}
+    free = ("validity_days", "server_key", "site_keys", "capacities")
     asked = {"target": target, "epsilon": epsilon, **options}
     fixed = [name for name, value in asked.items() if value is not None and name not in free]
     if fixed:
         raise FedsrcError(f"`{fixed[0]}=` is fixed by the certificate that is renewed", hint="leave it out")
-    return renewed(run, **options)
+    return renewed(run, **{name: options.get(name) for name in free})
 
 
 def _warn(labels: Labels) -> None:

@@ -37,7 +37,7 @@ from fedsrc.data.answers import read_answers
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.airgap import collect
 from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, REFUSED, RELEASE, Frame
-from fedsrc.federation.flower.node_keys import name_of_private, name_of_public
+from fedsrc.federation.flower.plans import name_of_private, name_of_public
 from fedsrc.federation.live import log
 from fedsrc.federation.live.guard import Guard
 from fedsrc.gate.gate import Gate

@@ -190,7 +190,7 @@ def test_methods_are_named_once_and_exist() -> None:
         (f'["fed-src-c"]\nnative = {2 * [min(NATIVE)]}', "a method is named twice"),
     ]:
         assert problem((HEAD + BOUNDARY).replace('["fed-src-c"]', names)).startswith(f"study: {what}")
-    every = f"{list(METHODS)}\nnative = {list(NATIVE)}"
+    every = f"{list(METHODS)}\nnative = {list(NATIVE)}\nsetting = {{ release = 'default' }}"
     assert len(NATIVE) == len(Study.from_toml((HEAD + BOUNDARY).replace('["fed-src-c"]', every)).native) > 0
     assert all(name in problem((HEAD + BOUNDARY).replace("fed-src-c", "z")) for name in METHODS)
 
@@ -214,7 +214,7 @@ POPULATIONS: dict[str, tuple[Ways, Ways]] = {
         {"acceptance": [0.5], "risk": [0.1], "about": ""},
         {"acceptance": [0.4], "risk": [0.2], "about": "x"},
     ),
-    "boundary": ({"boundary": True}, {"spread": 0.1, "answers": 2, "graded": True, "about": "x"}),
+    "boundary": ({"boundary": True}, {"spread": 0.1, "answers": 2, "graded": True, "promised": 0.4, "about": "x"}),
 }
 OTHER_SETTING: Ways = {
     "case": "x", "charged": False,
@@ -222,7 +222,8 @@ OTHER_SETTING: Ways = {
     "release": "default", "unit": "source", "draw": "once", "thresholds": 3, "thresholds_from": "grid",
     "development_share": 0.3, "heldout_share": 0.1, "partition": "natural", "beta": 2.0, "sigma": 2.0, "sites": 2,
     "size": 5, "weights": "as calibrated", "moved": 0.1, "drift": 0.1, "policy": "final", "matched": True, "batch": 5,
-    "rounds": 5, "dropout": 0.1, "reading": "one", "label_missed": 0.1, "label_invented": 0.1,
+    "rounds": 5, "dropout": 0.1, "reading": "one", "label_missed": 0.1, "label_invented": 0.1, "objective": "records",
+    "adjacency": "replacement", "aggregation": "holder", "loss_grid": 4,
 }  # fmt: skip
 OTHER_STUDY: Ways = {
     "name": "other", "about": "x", "seed": 1, "trials": 5, "block": 5, "methods": ["betting"], "native": ["fcp"],
@@ -249,9 +250,15 @@ def test_the_digest_changes_with_any_field_of_the_study() -> None:
 def test_the_digest_changes_with_any_field_of_a_setting() -> None:
     others = {key: {key: value} for key, value in OTHER_SETTING.items()}
     others |= {"queries": {"queries": 2, "epsilon": 1.0}, "withheld": {"withheld": 0.1, "release": "default"}}
-    assert {*others, "population"} == set(Setting.model_fields)
+    kinds = {"encoding": "moments", "certificate": "sealed", "looks": 2}
+    assert {*others, *kinds, "population"} == set(Setting.model_fields)
     found = [digest(fields(setting=values)) for values in others.values()]
-    assert len({digest(fields()), *found}) == len(others) + 1
+    found += [
+        digest(fields(methods=["registered"], setting={"release": "default", "certificate": "sealed", key: value}))
+        for key, value in kinds.items() if key != "encoding"
+    ]  # fmt: skip
+    found.append(digest(fields(methods=["registered"], setting={"release": "default", "encoding": "moments"})))
+    assert len({digest(fields()), *found}) == len(others) + len(kinds) + 1
 
 
 @pytest.mark.parametrize("kind", POPULATIONS)

@@ -37,6 +37,7 @@ from fedsrc.audit.evidence import aim_of, exact, facts_of, payload_bytes, releas
 from fedsrc.audit.looks import looks
 from fedsrc.audit.methods import METHODS
 from fedsrc.audit.methods.setting import Evidence
+from fedsrc.audit.outcomes import Block
 from fedsrc.audit.study import Binormal, Boundary, Population, Printed, Setting, Study
 from fedsrc.audit.study_folder import read_trials, tasks
 from fedsrc.maths import contrast, privacy
@@ -679,7 +680,8 @@ def quiet(**setting: Any) -> tuple[Cell, Events]:
     """Trials with looks before the first record, and rounds in which nobody answers."""
     population = Printed(name="p", acceptance=(0.6,), risk=(0.01,), about="")
     cell = cell_of(population, dropout=0.6, **{"rounds": 6, "sites": 2, **setting})
-    return cell, happen(cell, trials=30, seed=SEED, per_site=True)
+    reads = {method.reads for method in METHODS.values()}
+    return cell, happen(cell, trials=30, seed=SEED, per_site=True, reads=reads)
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -687,7 +689,9 @@ def quiet(**setting: Any) -> tuple[Cell, Events]:
 def test_a_look_before_any_record_certifies_nothing(name: str, release: str) -> None:
     cell, found = quiet(release=release, epsilon=8.0)
     method, before = METHODS[name], found.records == 0
-    seen = (exact if method.reads == "exact sums" else released)(cell, found, seed=SEED)
+    if method.reads.endswith("development") and release == "paper":
+        pytest.skip("only the default release is planned")
+    seen = Block(cell, found, SEED).seen(method)
     assert 5 < before[:, 0].sum() < 25
     assert (seen.eta[before] == 1).all()
     assert (seen.records[before] == 1).all()
@@ -718,9 +722,9 @@ def test_a_round_without_an_answer_costs_no_capital() -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_a_trial_is_judged_by_itself(name: str) -> None:
     """Whatever trials it is judged with: a few looks in full are then those that the records came from."""
-    cell, found = quiet(rounds=20, batch=50, epsilon=8.0)
+    cell, found = quiet(rounds=20, batch=50, epsilon=8.0, release="default")
     method, aim = METHODS[name], aim_of(cell.registration)
-    seen = (exact if method.reads == "exact sums" else released)(cell, found, seed=SEED)
+    seen = Block(cell, found, SEED).seen(method)
     every = method.judge(seen, aim)
     for trial in range(6):
         alone = method.judge(seen.at(slice(trial, trial + 1)), aim)

@@ -1,4 +1,4 @@
-"""The recruiter over many trials asks what the real one asks, row by row; dropout is a coin tossed beforehand.
+"""The recruiter asks every trial by itself, as one run alone; dropout is a coin tossed beforehand.
 
 Chance of a false alarm: seeds are fixed, so none (hypothesis' examples must agree exactly, whatever they are).
 Mutants killed: a level that passes the site which runs out, units asked that can only lose, sums of weights in another
@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsrc.audit.schedule import arrivals, asked
+from fedsrc.audit.events import arrivals
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.registration import Registration
-from fedsrc.server.recruiter import next_slots
+from fedsrc.server.recruiter import asked, next_slots
 from fedsrc.server.tally import empty
 from fedsrc.simulate.pool import ENDLESS
 from tests.support.helpers import registration
@@ -144,13 +144,6 @@ def test_recruiting_takes_the_largest_deficit_that_has_units() -> None:
     rows = [[50, 50, 0], [50, 50, 0], [50, 50, 0], [50, 50, 0]]
     left = [[99, 99, 99], [0, 99, 99], [0, 3, 0], [0, 0, 0]]
     assert ask(reg, rows, left) == [[10, 0, 0], [0, 0, 8], [0, 0, 0], [0, 0, 0]]  # 50 are 0.6 of 83, of which c has 0.1
-
-
-def test_shapes_are_checked() -> None:
-    reg, good = plan(2), np.zeros((3, 2), dtype=np.int64)
-    for drawn, left in [(good, good[:1]), (good[:, :1], good[:, :1]), (good[0], good[0])]:
-        with pytest.raises(FedsrcError, match=r"are not \(trials, 2\)"):
-            asked(reg, drawn, left)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.2, 0.4, 1.0])

@@ -135,7 +135,7 @@ def test_register_forecast_certify(fedsrc: Any, tmp_path: Path) -> None:
     assert "Next: fedsrc forecast r.toml --records dev.csv\n" in made.out
     again = fedsrc("register", "dev.csv", "--target", "0.2", "--epsilon", "2", "-o", "r.toml")
     assert again.code == 2
-    assert "choose another -o, or delete the file if no site was asked under it" in again.err
+    assert "choose another --output, or delete the file if no site was asked under it" in again.err
     told = fedsrc("forecast", "r.toml", "--records", "dev.csv", "--epsilons", "inf,2", "--format", "json")
     assert told.code == 0, told.err
     rows = told.json["forecasts"]
@@ -149,9 +149,15 @@ def test_register_forecast_certify(fedsrc: Any, tmp_path: Path) -> None:
     same = fedsrc("certify", "dev.csv", "--registration", "r.toml", "-o", "run-2")
     assert same.code == 2
     assert "chose thresholds" in same.err
-    mixed = fedsrc("certify", "cal.csv", "--registration", "r.toml", "--target", "0.1", "-o", "run-3")
-    assert mixed.code == 2
-    assert "--target is fixed by the registration" in mixed.err
+    for flag, value in (
+        ("--target", "0.1"),
+        ("--certificate", "sealed"),
+        ("--looks", "2"),
+        ("--unlabelled", "dev.csv"),
+    ):
+        mixed = fedsrc("certify", "cal.csv", "--registration", "r.toml", flag, value, "-o", "run-3")
+        assert mixed.code == 2
+        assert f"{flag} is fixed by the registration" in mixed.err
 
 
 def rows_of(path: Path, names: tuple[str, ...], rows: list[list[object]]) -> Path:

@@ -29,7 +29,7 @@ from fedsrc.scores import opening
 from fedsrc.scores.catalogue import Settings
 from fedsrc.scores.methods.judge import CHOICES, GREEDY, RULES
 from fedsrc.scores.models.model import Sample, Sampling, TokenScores, Wanted
-from fedsrc.scores.scoring import score_answers
+from fedsrc.scores.scoring import Means, score_answers
 from tests.scores.test_mechanistic import planted, recorded
 from tests.scores.test_scoring import Words, answers
 from tests.scores.test_supervised import development
@@ -116,9 +116,9 @@ def test_a_judge_needs_a_model(call: Call, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(opening, "open_model", lambda *_, **__: Words())
     assert "writes nothing" in str(call("--score", "judge-verbal", "--model", "words").exception)
     with pytest.raises(FedsrcError, match="judge-verbal needs a model that generates text"):
-        score_answers(answers(), ["judge-verbal"], Settings(), Words())
+        score_answers(answers(), ["judge-verbal"], Settings(), Means(tokens=Words()))
     with pytest.raises(FedsrcError, match="judge needs a language model"):
-        score_answers(answers(), ["judge"], Settings(), None)
+        score_answers(answers(), ["judge"], Settings(), Means())
 
 
 def test_what_a_judge_cannot_read_whole_is_named_before_any_work(call: Call, judge: Judge) -> None:

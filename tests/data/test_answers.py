@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from fedsrc.data.answers import Answer, read_answers
 from fedsrc.data.halueval import read_halueval
-from fedsrc.data.ragtruth import marked_fraction, read_ragtruth
+from fedsrc.data.ragtruth import marked_fraction, read_noted
+from fedsrc.data.selection import keep
 from fedsrc.data.split import PARTS, assign, part_of, select, write_assignments
 from fedsrc.errors import FedsrcError
 from tests.support.answers import write_answers
@@ -90,15 +91,15 @@ def test_ragtruth_format(tmp_path: Path) -> None:
         {**base, "id": "2", "source_id": "8", "labels": []},
         {**base, "id": "3", "source_id": "9", "labels": [], "split": "train", "model": "other"},
     ])  # fmt: skip
-    one, two, three = read_ragtruth(tmp_path)
+    one, two, three = (each.answer for each in read_noted(tmp_path))
     assert (one.question, one.evidence, one.loss, one.span_fraction, one.group) == ("why?", "because", 1.0, 0.4, "QA")
     assert (two.evidence, two.loss, two.span_fraction) == ("a document", 0.0, 0.0)
     assert ("Café" in three.evidence, three.generator, three.split) == (True, "other", "train")
-    assert [a.id for a in read_ragtruth(tmp_path, task="Data2txt", model="other", split="train")] == ["3"]
-    with pytest.raises(FedsrcError, match="no response fits"):
-        read_ragtruth(tmp_path, task="Poetry")
+    lines(tmp_path / "response.jsonl", [])
+    with pytest.raises(FedsrcError, match="no responses in it"):
+        read_noted(tmp_path)
     with pytest.raises(FedsrcError, match=r"no source_info\.jsonl"):
-        read_ragtruth(tmp_path / "elsewhere")
+        read_noted(tmp_path / "elsewhere")
 
 
 @pytest.mark.parametrize(("marks", "factual"), [([], 1.0), ([True], 1.0), ([True, True], 1.0), ([True, False], 0.0)])
@@ -108,7 +109,7 @@ def test_ragtruth_says_what_is_true_beyond_the_evidence(tmp_path: Path, marks: l
     row = {"id": "1", "source_id": "s", "response": "a text", "model": "m", "split": "test", "labels": labels}
     lines(tmp_path / "response.jsonl", [row])
     lines(tmp_path / "source_info.jsonl", [{"source_id": "s", "task_type": "Summary", "source_info": "a document"}])
-    (answer,) = read_ragtruth(tmp_path)
+    ((answer, _),) = read_noted(tmp_path)
     assert (answer.factual, answer.loss) == (factual, float(bool(marks)))
     write_answers(tmp_path / "out.jsonl", [answer, Answer("2", "s", "e", "r")])
     assert [each.factual for each in read_answers(tmp_path / "out.jsonl")] == [factual, None]
@@ -153,6 +154,7 @@ def test_the_papers_cell_c1() -> None:
     folder = os.environ.get("FEDSRC_DATA")
     if not folder or not (Path(folder) / "ragtruth").is_dir():
         pytest.skip("set FEDSRC_DATA to a folder with RAGTruth to check the paper's cells")
-    cell = read_ragtruth(Path(folder) / "ragtruth", task="QA", model="mistral-7B-instruct", split="train")
+    found = [each.answer for each in read_noted(Path(folder) / "ragtruth")]
+    cell = keep(found, task="QA", generators=["mistral-7B-instruct"], split="train")
     assert (len(cell), sum(a.loss or 0 for a in cell)) == (839, 347)
     assert len({a.source for a in cell}) == 839

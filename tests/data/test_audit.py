@@ -18,20 +18,22 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsrc.data.answer_audit import audit, length_auc
+from fedsrc.data.answer_audit import audit
 from fedsrc.data.answers import Answer, Notes, Span, read_answers
 from fedsrc.data.collection import Collection, open_collection, source_file
 from fedsrc.data.halueval import read_halueval
 from fedsrc.data.manifest import Duplicates, Manifest
 from fedsrc.data.provenance import provenance
-from fedsrc.data.ragtruth import read_noted, read_ragtruth
+from fedsrc.data.ragtruth import read_noted
 from fedsrc.data.selection import Selection, keep, select_answers
 from fedsrc.data.split import PARTS, assign, join_sources, one_per_source, torn
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.rank import chance_above
 from tests.support.answers import write_answers
 
 BASE = Answer(id="1", source="s", evidence="evidence", response="0123456789", loss=0.0, generator="m", group="QA")
@@ -106,7 +108,7 @@ def test_counts_by_hand() -> None:
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=8), st.lists(st.integers(0, 5), min_size=1, max_size=8))
 def test_length_auc_is_the_share_of_pairs_won(right: list[int], wrong: list[int]) -> None:
     won = sum((w > r) + (w == r) / 2 for r, w in product(right, wrong))
-    assert length_auc(right, wrong) == pytest.approx(won / (len(right) * len(wrong)))
+    assert chance_above(np.array(wrong), np.array(right)) == pytest.approx(won / (len(right) * len(wrong)))
 
 
 def test_spans_that_do_not_fit_are_counted() -> None:
@@ -280,15 +282,15 @@ def refuses_or_writes(read: Any, row: dict[str, Any], path: Path) -> bool:
 
 def test_any_damage_to_ragtruth_is_named(tmp_path: Path) -> None:
     responses, sources = lines(tmp_path / "response.jsonl", [RESPONSE]), lines(tmp_path / "source_info.jsonl", [SOURCE])
-    assert not refuses_or_writes(lambda: read_ragtruth(tmp_path), RESPONSE, responses)
+    assert not refuses_or_writes(lambda: [answer for answer, _ in read_noted(tmp_path)], RESPONSE, responses)
     refused: Counter[bool] = Counter()
     for row in damaged(RESPONSE):
         lines(responses, [row])
-        refused[refuses_or_writes(lambda: read_ragtruth(tmp_path), row, responses)] += 1
+        refused[refuses_or_writes(lambda: [answer for answer, _ in read_noted(tmp_path)], row, responses)] += 1
     lines(responses, [RESPONSE])
     for row in damaged(SOURCE):
         lines(sources, [row])
-        refused[refuses_or_writes(lambda: read_ragtruth(tmp_path), row, sources)] += 1
+        refused[refuses_or_writes(lambda: [answer for answer, _ in read_noted(tmp_path)], row, sources)] += 1
     assert min(refused.values()) > 100
 
 
@@ -307,7 +309,7 @@ def test_damage_is_named_with_its_line(tmp_path: Path, changes: dict[str, Any], 
     lines(tmp_path / "source_info.jsonl", [SOURCE])
     lines(tmp_path / "response.jsonl", [{**RESPONSE, **changes}])
     with pytest.raises(FedsrcError, match=message):
-        read_ragtruth(tmp_path)
+        read_noted(tmp_path)
 
 
 def test_repeated_ids_and_spans_out_of_place(tmp_path: Path) -> None:
@@ -317,10 +319,10 @@ def test_repeated_ids_and_spans_out_of_place(tmp_path: Path) -> None:
     assert (answer.loss, answer.span_fraction, notes.quality) == (1.0, 0.2, "")
     lines(tmp_path / "response.jsonl", [RESPONSE, RESPONSE])
     with pytest.raises(FedsrcError, match="id '1' occurs twice"):
-        read_ragtruth(tmp_path)
+        read_noted(tmp_path)
     lines(tmp_path / "source_info.jsonl", [SOURCE, SOURCE])
     with pytest.raises(FedsrcError, match="line 2: source '7' occurs twice"):
-        read_ragtruth(tmp_path)
+        read_noted(tmp_path)
 
 
 def test_any_damage_to_halueval_and_own_answers_is_named(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from fedsrc.federation.flower import app
 from fedsrc.federation.flower.app.fedsrc_relay import wire
 from fedsrc.federation.flower.app.fedsrc_relay.wire import GIVEN, HELLO, REFUSED, RELEASE, Frame, WireError
 from fedsrc.federation.flower.grid import FlowerPost, Settings, reply_of, serve
-from fedsrc.federation.flower.node_keys import name_of_private, name_of_public
+from fedsrc.federation.flower.plans import name_of_private, name_of_public
 from fedsrc.federation.flower.processes import Child, Tls, check_encrypted, descendants, environment, left_behind
 from fedsrc.federation.flower.trial_keys import make_trial
 from fedsrc.federation.live.carrier import LiveCarrier
@@ -493,7 +493,7 @@ def test_dropout_and_return_with_another_number(tmp_path: Path) -> None:
         if letter.kind == "release" and letter.node == 1:
             behave = post.places[1][1]
             post.leave(1)
-            post.clock.at(post.clock.now() + 3, lambda: post.join(11, behave))
+            post.clock.at(post.clock.monotonic() + 3, lambda: post.join(11, behave))
             return []
         return [reply]
 

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from fedsrc.planning.plan import Wish
+from fedsrc.protocol.certificate import Certificate
+from fedsrc.protocol.names import CERTIFICATE
 from tests.live.faults import PROCESSES, play_with_kills
 from tests.live.world import Started, World, check, finish, gone, running, until
 
@@ -56,3 +59,15 @@ def test_each_kind_of_process_killed_at_a_random_moment(tmp_path: Path) -> None:
     assert {kill.kind for kill in outcome.kills} == {*PROCESSES}
     assert outcome.account.faultless, outcome
     assert outcome.account.units_twice == outcome.account.folded_twice == 0
+
+
+def test_a_planned_sealed_run_certifies(tmp_path: Path) -> None:
+    """Three sites and two registered looks; `check` verifies the folder, and plays it again by files."""
+    world = World(tmp_path, ("north", "south", "west"), Wish("sealed", looks=2))
+    with running(world):
+        server = Started(world.server(), tmp_path / "server.out")
+        assert finish(server) == 0
+        until(partial(gone, server.family))
+    assert check(world).status == "CERTIFIED"
+    found = Certificate.read(world.run / CERTIFICATE)
+    assert (found.method, found.registration) == ("sealed", world.registration.digest)

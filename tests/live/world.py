@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,11 +18,14 @@ from fedsrc.common.signing import load
 from fedsrc.federation.airgap import answer_file, collect, start
 from fedsrc.federation.flower.processes import Process, descendants, free_port
 from fedsrc.federation.flower.trial_keys import make_trial
-from fedsrc.planning.register import Choices, register_grid
+from fedsrc.federation.local import plan_table
+from fedsrc.planning.plan import Wish
+from fedsrc.planning.register import Choices, development_part, register_grid
 from fedsrc.protocol.messages import read_request
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.stream import Table
+from fedsrc.records.table import read_records
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
 from tests.support.live_account import Account, account
@@ -31,24 +35,34 @@ PATIENCE = float(os.environ.get("FEDSRC_TEST_SECONDS", "300"))
 
 
 class World:
-    """A folder with everything that a live run of a few sites needs."""
+    """A folder with everything that a live run of a few sites needs: so many rounds on a grid, or a planned run."""
 
-    def __init__(self, folder: Path, sites: tuple[str, ...], rounds: int) -> None:
+    def __init__(self, folder: Path, sites: tuple[str, ...], rounds: int | Wish) -> None:
         self.folder, self.sites, self.port = folder, sites, free_port()
         self.trial, self.run = folder / "t", folder / "run"
         public = make_trial(self.trial, sites)
         choices = Choices(
-            target_risk=0.3, epsilon=4.0, batch=60, rounds=rounds, policy="final", thresholds=10, grid=True,
-            server_key=public["server"], site_keys={name: public[name] for name in sites},
+            target_risk=0.3, epsilon=4.0, server_key=public["server"], site_keys={name: public[name] for name in sites},
             capacities=dict.fromkeys(sites, 400),
         )  # fmt: skip
-        self.registration: Registration = register_grid(choices, sites)
+        self.registration = self._planned(choices, rounds) if isinstance(rounds, Wish) else register_grid(
+            replace(choices, batch=60, rounds=rounds, policy="final", thresholds=10, grid=True), sites
+        )  # fmt: skip
         self.registration_file = folder / "registration.toml"
         self.registration_file.write_text(self.registration.to_toml())
         for i, name in enumerate(sites):
             write_table(self.table(name), name, seed=i)
             with closing(Ledger(self.ledger(name))) as ledger:
                 allow(ledger, name, self.registration, max_epsilon=4.0)
+
+    def _planned(self, choices: Choices, wish: Wish) -> Registration:
+        """A registration that the server plans on a table of its own, which is released with noise."""
+        place = self.trial / "server" / "development.csv"
+        write_table(place, "development", seed=9)
+        table = read_records(place)
+        part, ledger = development_part(table, "record", 1.0), place.with_suffix(".ledger")
+        units = dict.fromkeys(self.sites, 400)
+        return plan_table(choices, table, part, ledger, wish, units=units, sites=self.sites)[0]
 
     def table(self, site: str) -> Path:
         return self.trial / site / "records.csv"

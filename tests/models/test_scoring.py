@@ -22,7 +22,7 @@ from fedsrc.scores import opening
 from fedsrc.scores.catalogue import BASIC, Settings
 from fedsrc.scores.models.transformers_model import TransformersModel
 from fedsrc.scores.prompts import controlled
-from fedsrc.scores.scoring import score_answers
+from fedsrc.scores.scoring import Means, score_answers
 from research.tables.embedded import compact
 from tests.support.answers import write_answers
 
@@ -42,18 +42,18 @@ ANSWERS = [
 
 
 def test_lift_of_supported_answers_is_higher_and_zero_without_evidence(model: TransformersModel) -> None:
-    found = score_answers(ANSWERS, list(BASIC), Settings(), model, local=model)
+    found = score_answers(ANSWERS, list(BASIC), Settings(), Means(tokens=model, local=model))
     for values in found.values():
         assert all(0.0 <= value <= 1.0 for value in values)
     for name in ("lift", "window"):
         assert min(found[name][::2]) > max(found[name][1::2])
     bare = [Answer(id=a.id, source=a.source, question=a.question, evidence="", response=a.response) for a in ANSWERS]
-    assert score_answers(bare, ["lift"], Settings(), model)["lift"] == [0.0] * len(ANSWERS)
+    assert score_answers(bare, ["lift"], Settings(), Means(tokens=model))["lift"] == [0.0] * len(ANSWERS)
 
 
 def test_one_by_one_gives_the_same_scores(model: TransformersModel) -> None:
-    together = score_answers(ANSWERS, ["lift", "window", "entropy"], Settings(), model)
-    alone = [score_answers([each], ["lift", "window", "entropy"], Settings(), model) for each in ANSWERS]
+    together = score_answers(ANSWERS, ["lift", "window", "entropy"], Settings(), Means(tokens=model))
+    alone = [score_answers([each], ["lift", "window", "entropy"], Settings(), Means(tokens=model)) for each in ANSWERS]
     for name, values in together.items():
         np.testing.assert_allclose(values, [each[name][0] for each in alone], atol=1e-4)
 

@@ -1,7 +1,7 @@
 """Forecasts agree with what runs take, and call out of reach only what the records rule out.
 
 Chance of a false alarm: seeds are fixed, so none.
-Mutants killed: a forecast below the information limit, few records or noise taken for certainty, masses that rise.
+Mutants killed: a forecast below the information limit, few records or noise taken for certainty.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import pytest
 from fedsrc.maths.basis import covariance
 from fedsrc.planning.forecast import after_abstention, forecast, from_declared, from_development
 from fedsrc.planning.reach import noised_rates, sampled_rates
+from fedsrc.planning.sealed_forecast import smallest
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.units import Records, Units, units_of
 from fedsrc.server.state import Replay
 from fedsrc.server.tally import Masses, suffix_variance
 from fedsrc.simulate.population import uniform
-from fedsrc.simulate.posterior import as_falling
-from fedsrc.simulate.trials import simulate
+from fedsrc.simulate.trials import Trials, simulate
 from tests.support.helpers import registration, table
 
 SITES = ("a", "b")
@@ -124,16 +124,17 @@ def test_development_records_rule_nothing_out_lightly() -> None:
         assert ("out of reach" in told.sentence()) is not too_few
 
 
-def test_noised_masses_fall_and_stay_in_range() -> None:
-    for seed in range(20):
-        noisy = 100 * np.linspace(1, 0, 20) + np.random.default_rng(seed).normal(0, 30, 20)
-        flat = as_falling(noisy, 100)
-        assert (np.diff(flat) <= 0).all()
-        assert flat.min() >= 0
-        assert flat.max() <= 100
-    falling = np.array([9.0, 9.0, 4.0, 0.5])
-    assert as_falling(falling, 10).tolist() == falling.tolist()
-    assert as_falling(np.array([4.0, 6.0, 5.0]), 10).tolist() == [5.0, 5.0, 4.5]
+def test_a_trial_takes_the_smallest_size_from_which_on_it_certifies() -> None:
+    """Mutants killed: the smallest that certifies by luck, the largest, a trial that never certifies counted."""
+    ever = [(False, False, True), (True, False, True), (False, True, True), (True, True, True), (True, True, False)]
+    none, slots = np.zeros(5, dtype=np.int64), np.zeros((5, 1), dtype=np.int64)
+    runs = [
+        Trials(np.array([each[size] for each in ever]), none, np.full(5, 10 * size), none, slots, np.zeros(5))
+        for size in range(3)
+    ]
+    found = smallest(runs)
+    assert found.certified.tolist() == [True, True, True, True, False]
+    assert found.records.tolist() == [20, 20, 10, 0, 20]
 
 
 def test_nothing_to_say_before_any_release() -> None:

@@ -16,7 +16,7 @@ import pytest
 from fedsrc.maths import betting
 from fedsrc.planning.aim import Aim
 from fedsrc.planning.open_plan import OpenPlan, plan_open
-from fedsrc.planning.populations import Populations, from_answers
+from fedsrc.simulate.posterior import Populations, from_answers
 from tests.planning.test_sealed_plan import drawn, masses
 
 AIM = Aim(Fraction(1, 5), 20_000, noise=1.27, sites=4, releases=4, objective="records", adjacency="zero-out")

@@ -20,10 +20,10 @@ import pytest
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.basis import Basis
 from fedsrc.maths.quantiles import score_grid
-from fedsrc.planning.aim import Aim, Forecast, Objective
-from fedsrc.planning.populations import Populations, from_release, from_units
+from fedsrc.planning.aim import Aim, Expected, Objective
 from fedsrc.planning.sealed_plan import SealedPlan, plan_sealed, totals
 from fedsrc.protocol.protection import Noised, Privacy
+from fedsrc.simulate.posterior import Populations, from_release, from_units
 
 TARGET = Fraction(1, 5)
 GRID = tuple(j / 10 for j in range(1, 10))
@@ -45,7 +45,7 @@ def populations(units: int = 200, risk: float = 0.5, answers: int = 1) -> Popula
     return from_units(*masses(*drawn(units, risk, answers)), np.random.default_rng(5))
 
 
-def planned(aim: Aim, known: Populations | None = None) -> tuple[SealedPlan, Forecast]:
+def planned(aim: Aim, known: Populations | None = None) -> tuple[SealedPlan, Expected]:
     return plan_sealed(known or populations(), aim, np.random.default_rng(7))
 
 

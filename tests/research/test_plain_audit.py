@@ -92,8 +92,7 @@ def play(cell: Cell, trials: int = 4) -> Played:
         found += [row | {"trial": number} for row in plain_audit.trial(plan, rng, trail)]
         trails.append(trail)
     events = events_of(cell, trails)
-    block = Block(cell, events, (1,))
-    block.evidence["released sums"] = evidence_of(cell, events)
+    block = Block(cell, events, (1,), {"released sums": evidence_of(cell, events)})
     return Played(pl.DataFrame(found).sort("method", "trial"), trails, block)
 
 

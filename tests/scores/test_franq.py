@@ -51,8 +51,8 @@ rows = st.lists(
 
 
 def map_of(*points: tuple[float, float]) -> Isotonic:
-    x, y = np.array(points).T.copy()
-    return Isotonic(x, y)
+    x, y = zip(*points, strict=True)
+    return Isotonic(x=x, y=y)
 
 
 # isotonic maps
@@ -77,7 +77,7 @@ def test_a_map_by_hand() -> None:
     left = fit_isotonic(np.array([1.0, 2.0]), np.array([1.0, 0.0]), np.array([1.0, 0.0]))
     assert left(2.0) == 1.0  # weight 0 has no say
     flat = fit_isotonic(np.arange(9.0), np.array([0.0] * 4 + [1.0] * 5))
-    assert flat.x.tolist() == [0, 3, 4, 8]
+    assert flat.x == (0, 3, 4, 8)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,8 @@ def test_the_formula_by_hand() -> None:
     assert Judged(0.75, 0.8, 0.4).true == pytest.approx(0.75 * 0.8 + 0.25 * 0.4)
     assert Judged(1.0, 0.8, 0.4).true == 0.8
     assert Judged(0.0, 0.8, 0.4).true == 0.4
-    franq = Franq("window", map_of((0, 0), (1, 1)), map_of((0, 0.2), (1, 0.6)), map_of((0, 0.1), (1, 0.3)))
+    maps = map_of((0, 0), (1, 1)), map_of((0, 0.2), (1, 0.6)), map_of((0, 0.1), (1, 0.3))
+    franq = Franq(support="window", faithful=maps[0], if_faithful=maps[1], if_unfaithful=maps[2])
     assert franq.judge([0.5, 0.25, 1.0]) == Judged(0.5, pytest.approx(0.3), pytest.approx(0.3))  # type: ignore[arg-type]
 
 

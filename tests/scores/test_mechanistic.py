@@ -96,15 +96,15 @@ def test_a_tenth_of_the_prompt_is_attended_to(prompt: int, count: int) -> None:
 
 def test_the_score_by_its_formula() -> None:
     logistic = Logistic(np.array([1.0, 2.0]), np.array([2.0, 4.0]), np.array([0.5, -1.5]), 0.25)
-    score = Mechanistic(((0, 1), (2, 3)), (0, 2), logistic)
+    score = Mechanistic.of(((0, 1), (2, 3)), (0, 2), logistic)
     external = np.arange(12.0).reshape(LAYERS, HEADS) / 12
     parametric = np.array([0.1, 0.2, 0.5])
     z = 0.5 * (0.1 + 0.5 - 1) / 2 - 1.5 * (1 / 12 + 11 / 12 - 2) / 4 + 0.25
     assert score.score(Signals(external, parametric)) == pytest.approx(1 - 1 / (1 + np.exp(-z)))
     for wrong in (
-        replace(score, heads=((0, HEADS),)),
-        replace(score, heads=((LAYERS, 0),)),
-        replace(score, layers=(3,)),
+        score.model_copy(update={"heads": ((0, HEADS),)}),
+        score.model_copy(update={"heads": ((LAYERS, 0),)}),
+        score.model_copy(update={"layers": (3,)}),
     ):
         with pytest.raises(FedsrcError, match="does not fit the model"):
             wrong.score(Signals(external, parametric))

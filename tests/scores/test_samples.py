@@ -108,8 +108,8 @@ Call = Callable[..., Result]
 def model(monkeypatch: pytest.MonkeyPatch) -> Words:
     made = Words()
     monkeypatch.setattr(opening, "open_model", lambda *_, **__: made)
-    monkeypatch.setattr(opening, "open_embedding", lambda *_: Counts())
-    monkeypatch.setattr(opening, "open_entailment", lambda *_: Subsets())
+    monkeypatch.setattr(opening, "load_embedder", lambda *_, **__: Counts())
+    monkeypatch.setattr(opening, "load_entailment", lambda *_, **__: Subsets())
     return made
 
 
@@ -226,7 +226,7 @@ def test_damaged_rows_are_refused(tmp_path: Path, row: dict[str, object]) -> Non
 def test_every_score_is_in_the_unit_interval_and_shares_the_draws(tmp_path: Path) -> None:
     model = Words()
     means = Means(SampleRecording(tmp_path / "s.jsonl", model), 4, Counts(), Subsets())
-    found = score_answers(answers(), list(SAMPLED), Settings(), None, means=means)
+    found = score_answers(answers(), list(SAMPLED), Settings(), means)
     assert all(0.0 <= value <= 1.0 for values in found.values() for value in values)
     assert len(model.drawn) == 3 * 4  # answers to one prompt share its responses
     assert set(means.seconds) == {"samples", "embedding", "entailment", "arithmetic"}
@@ -261,22 +261,20 @@ def test_all_that_is_compared_is_asked_for_at_once(tmp_path: Path) -> None:
                 continue
             embeds = Asked()
             means = Means(recording, 4, embeds, entails)
-            score_answers(answers(), [name], Settings(), None, means=means)
+            score_answers(answers(), [name], Settings(), means)
             assert embeds.calls + (entails.calls if entails else 0) == ("ngram" not in name), name
 
 
 def test_a_score_takes_the_first_that_it_asks_for(tmp_path: Path) -> None:
     recording = SampleRecording(tmp_path / "s.jsonl", Words())
-    whole = score_answers(
-        answers(), list(SAMPLED), Settings(), None, means=Means(recording, "matched", Counts(), Subsets())
-    )
+    whole = score_answers(answers(), list(SAMPLED), Settings(), Means(recording, "matched", Counts(), Subsets()))
     assert recording.recorded == 3 * 2  # the most that one takes: semantic entropy needs two
     for name in SAMPLED:
         count = SCORES[name].matched
-        alone = score_answers(answers(), [name], Settings(), None, means=Means(recording, count, Counts(), Subsets()))
+        alone = score_answers(answers(), [name], Settings(), Means(recording, count, Counts(), Subsets()))
         assert alone[name] == whole[name]
     assert recording.recorded == 3 * 2
-    score_answers(answers(), ["selfcheck-ngram"], Settings(), None, means=Means(recording, "recommended"))
+    score_answers(answers(), ["selfcheck-ngram"], Settings(), Means(recording, "recommended"))
     assert recording.recorded == 3 * 20
 
 

@@ -31,7 +31,7 @@ from fedsrc.scores.methods.control_scores import is_refusal
 from fedsrc.scores.models.model import Prompted, TokenScores
 from fedsrc.scores.prompts import controlled
 from fedsrc.scores.recordings.replay import Recording
-from fedsrc.scores.scoring import score_answers
+from fedsrc.scores.scoring import Means, score_answers
 from tests.support.answers import write_answers
 
 FACTS = ("the tower is old", "the river is long and cold", "a bridge was built in spring", "the town has two markets")
@@ -211,14 +211,14 @@ def test_nothing_is_overwritten(call: Call) -> None:
 
 def test_lift_is_zero_when_both_sides_lack_the_evidence() -> None:
     bare = [Answer(id=a.id, source=a.source, evidence=" ", response=a.response) for a in answers()]
-    found = score_answers(bare, ["lift", "window"], Settings(), Words())
+    found = score_answers(bare, ["lift", "window"], Settings(), Means(tokens=Words()))
     assert found == {"lift": [0.0] * 12, "window": [0.0] * 12}
 
 
 @given(st.lists(st.text("ab \n.", min_size=1).filter(str.strip), min_size=2, max_size=6), st.floats(0.1, 9.0))
 def test_every_score_is_in_the_unit_interval_whatever_the_text(texts: list[str], clip: float) -> None:
     made = [Answer(id=str(i), source=str(i), evidence=texts[-1 - i], response=text) for i, text in enumerate(texts)]
-    found = score_answers(made, list(BASIC), Settings(B=clip, window=2), Words())
+    found = score_answers(made, list(BASIC), Settings(B=clip, window=2), Means(tokens=Words()))
     assert all(0.0 <= value <= 1.0 for values in found.values() for value in values)
 
 

@@ -107,7 +107,7 @@ def development(count: int = 24, prefix: str = "s") -> list[Answer]:
 def kinds(answers: Sequence[Answer]) -> dict[str, tuple[Any, float | None]]:
     """Fitted numbers of each kind with their AUC; the detector's are made up."""
     combined, probe = fitted_combination(answers, Arithmetic()), fitted_probe(answers, probed(), layer=1, penalty=1.0)
-    head = Probe(-1, 5, Logistic(np.zeros(4), np.ones(4), np.array([0.1, -0.2, 1 / 3, 5e-324]), -0.7))
+    head = Probe.of(-1, 5, Logistic(np.zeros(4), np.ones(4), np.array([0.1, -0.2, 1 / 3, 5e-324]), -0.7))
     return {
         "combination": (combined.parameters, combined.auc),
         "probe": (probe.parameters, probe.auc),
@@ -210,7 +210,7 @@ def test_the_worst_stretch_decides(risk: list[float], width: int) -> None:
 
 
 def test_a_probe_scores_by_its_formula() -> None:
-    probe = Probe(2, 2, Logistic(np.array([1.0, 0.0]), np.array([2.0, 1.0]), np.array([1.0, -1.0]), 0.5))
+    probe = Probe.of(2, 2, Logistic(np.array([1.0, 0.0]), np.array([2.0, 1.0]), np.array([1.0, -1.0]), 0.5))
     states = np.array([[1.0, 0.0], [3.0, 0.0], [1.0, 2.0]])
     risk = expit(np.array([0.5, 1.5, -1.5]))
     np.testing.assert_allclose(probe.token.probability(states), risk)
@@ -401,7 +401,7 @@ def flat(parameters: Any) -> list[Any]:
 def test_every_float_survives(tmp_path_factory: pytest.TempPathFactory, weights: list[float], scale: float) -> None:
     folder = tmp_path_factory.mktemp("floats")
     row = np.array(weights)
-    probe = Probe(0, 1, Logistic(row, np.full(row.size, scale), row[::-1].copy(), weights[0]))
+    probe = Probe.of(0, 1, Logistic(row, np.full(row.size, scale), row[::-1].copy(), weights[0]))
     kept = Fitted(probe, None, {}, {"penalty": 3}).freeze(folder, development(5), SHA)
     for one, other in zip(flat(probe), flat(kept.parameters()), strict=True):
         assert np.asarray(one).tobytes() == np.asarray(other).tobytes()

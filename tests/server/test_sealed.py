@@ -135,8 +135,8 @@ def test_no_site_joins_after_the_first_request(tmp_path: Path) -> None:
 
 
 def seen(reg: Registration, L: Floats, *, share: float = 1.0, before: int = 0, last: int = 1) -> sealed.Seen:
-    nothing = np.zeros(L.size)
-    return sealed.Seen(share, 400, 0.0, L, nothing, nothing, nothing, before, last, np.ones(len(reg.thresholds.values)))
+    nothing, all_of_it = np.zeros(L.size), np.ones(len(reg.thresholds.values))
+    return sealed.Seen(share, 400, 0.0, L, nothing, nothing, nothing, before, last, all_of_it, all_of_it)
 
 
 @pytest.mark.parametrize("looks", [((1, 1.0),), ((1, 0.4), (3, 0.6))])

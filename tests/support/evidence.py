@@ -6,9 +6,12 @@ import math
 
 import numpy as np
 
+from fedsrc.audit.methods import METHODS
 from fedsrc.audit.methods.setting import Aim, Evidence, Method, Sites, Unreleased, gather
 from fedsrc.maths.arrays import Bools, Floats
 from fedsrc.maths.basis import covariance
+
+READ_SUMS = {name: method for name, method in METHODS.items() if method.given is None}  # all that `simulated` has
 
 
 def simulated(

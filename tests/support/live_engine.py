@@ -135,7 +135,7 @@ class Engine:
 
     # As the server app sees it.
 
-    def now(self) -> float:
+    def monotonic(self) -> float:
         return self.time
 
     def sleep(self, seconds: float) -> None:

@@ -15,15 +15,16 @@ from fedsrc.federation.live.play import play
 from fedsrc.federation.live.transport import Letter, Node, Patience, Reply
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.registration import Registration
+from fedsrc.records.units import Records
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
 from research.attacks.struck import NAMES, key, struck_run
-from tests.support.crash_scenarios import Fault, files_registration
-from tests.support.helpers import table
+from tests.support.crash_scenarios import Fault, files_registration, own
 
 SERVER = key(9)
 PATIENCE = Patience(start=30.0, round=20.0, missing=8.0, retry=2.0, poll=1.0)
 KINDS = {"hello": HELLO, "release": RELEASE}
+Find = Callable[[int], Records]
 Behaviour = Callable[[Frame], Frame]
 Mischief = Callable[[Letter, Reply], Sequence[Reply]]
 
@@ -35,7 +36,7 @@ class OwnClock:
         self.time = 0.0
         self.events: list[tuple[float, Callable[[], None]]] = []
 
-    def now(self) -> float:
+    def monotonic(self) -> float:
         return self.time
 
     def sleep(self, seconds: float) -> None:
@@ -80,12 +81,12 @@ class OwnPost:
         answer = self.places[letter.node][1](Frame(KINDS[letter.kind], letter.data))
         answer = Frame(answer.kind, answer.data.rstrip(b" "))  # a letter is padded; FlowerPost does this
         reply = Reply(number, answer.data) if answer.kind == GIVEN else _problem(number, answer)
-        arrives = self.clock.now() + self.delay(letter)
+        arrives = self.clock.monotonic() + self.delay(letter)
         self.mail += [(arrives, each) for each in self.mischief(letter, reply)]
         return number
 
     def pull(self, numbers: Sequence[str]) -> list[Reply]:
-        there = [(at, reply) for at, reply in self.mail if at <= self.clock.now()]
+        there = [(at, reply) for at, reply in self.mail if at <= self.clock.monotonic()]
         self.mail = [each for each in self.mail if each not in there]
         return [copy.deepcopy(reply) for _, reply in there]  # also those that nobody waits for any more
 
@@ -96,9 +97,9 @@ def _problem(number: str, answer: Frame) -> Reply:
 
 @contextmanager
 def guards(
-    folder: Path, reg: Registration | None = None, told: list[str] | None = None, **how: Any
+    folder: Path, reg: Registration | None = None, told: list[str] | None = None, find: Find = own, **how: Any
 ) -> Iterator[dict[str, Guard]]:
-    """A guard for each site, on ledgers in a folder."""
+    """A guard for each site, on ledgers in a folder; `find` gives the table of a site by its number."""
     reg = reg or files_registration()
     ledgers = {name: Ledger(folder / f"{name}.ledger") for name in NAMES}
     tell = (lambda _: None) if told is None else told.append
@@ -106,7 +107,7 @@ def guards(
         for name, ledger in ledgers.items():
             allow(ledger, name, reg, max_epsilon=10.0)
         yield {
-            name: Guard(reg, name, ledgers[name], partial(table, 200, seed=i + 50, ids=True), key(i), tell=tell, **how)
+            name: Guard(reg, name, ledgers[name], partial(find, i), key(i), tell=tell, **how)
             for i, name in enumerate(NAMES)
         }
     finally:
@@ -114,14 +115,21 @@ def guards(
             ledger.close()
 
 
-def live(folder: Path, run: str = "run", post: OwnPost | None = None, told: list[str] | None = None) -> Certificate:
+def live(
+    folder: Path,
+    run: str = "run",
+    post: OwnPost | None = None,
+    told: list[str] | None = None,
+    reg: Registration | None = None,
+    find: Find = own,
+) -> Certificate:
     """A live run of three sites, from nothing or from where it was killed."""
-    tell = (lambda _: None) if told is None else told.append
-    with guards(folder) as sites:
+    tell, reg = (lambda _: None) if told is None else told.append, reg or files_registration()
+    with guards(folder, reg, find=find) as sites:
         post = post or OwnPost(OwnClock())
         for i, name in enumerate(NAMES):
             post.join(i + 1, sites[name].answer)
-        return play(files_registration(), folder / run, SERVER, post, patience=PATIENCE, clock=post.clock, tell=tell)
+        return play(reg, folder / run, SERVER, post, patience=PATIENCE, clock=post.clock, tell=tell)
 
 
 def child(folder: str, fault: Fault, at: int) -> None:

@@ -27,18 +27,19 @@ class Laws:
 def laws(registration: Registration, *, spread: float, graded: bool, drift: float) -> Laws:
     """Make sites whose risks lie `spread` from the target, so that the deployment mixture's is the target exactly."""
     risks = site_risks(registration, spread)
-    if registration.privacy.unit == "source":
-        _no_drift(drift)
-        if graded:
-            raise FedsrcError("a boundary of sources has losses 0 and 1", hint="leave out graded, or answers")
-        both = [_sources(registration, risk) for risk in risks]
-        return Laws(both, both)
+    if drift and (graded or registration.privacy.unit == "source"):
+        raise FedsrcError("drift at the boundary is for records with losses 0 and 1")
+    deployed = [law(registration, risk, graded=graded) for risk in risks]
+    return Laws([law(registration, risk, graded=graded, drift=drift) for risk in risks], deployed)
+
+
+def law(registration: Registration, risk: float, *, graded: bool, drift: float = 0.0) -> Support:
+    """Make a site with that risk at every threshold: lower by the drift."""
+    if registration.privacy.unit == "record":
+        return _graded(registration, risk) if graded else _binary(registration, risk, drift)
     if graded:
-        _no_drift(drift)
-        both = [_graded(registration, risk) for risk in risks]
-        return Laws(both, both)
-    deployed = [_binary(registration, risk, 0.0) for risk in risks]
-    return Laws([_binary(registration, risk, drift) for risk in risks], deployed)
+        raise FedsrcError("a boundary of sources has losses 0 and 1", hint="leave out graded, or answers")
+    return _sources(registration, risk)
 
 
 def site_risks(registration: Registration, spread: float) -> Floats:
@@ -85,6 +86,8 @@ def _graded(registration: Registration, risk: float) -> Support:
     if not 1.5 * risk <= 1:
         raise FedsrcError(f"graded losses with mean {risk:g} need a mean of at most 2/3")
     bins, grid = len(registration.thresholds.values) + 1, registration.privacy.mass_grid
+    if grid % 2:
+        raise FedsrcError("a loss of 1/2 is no multiple of one over an odd loss_grid")
     losses = {0: 1.0 - 1.5 * risk, grid // 2: risk, grid: 0.5 * risk}
     atoms = [_atom(registration, [(b, bad, grid)]) for bad in losses for b in range(bins)]
     return Support(np.stack(atoms), np.repeat(list(losses.values()), bins) / bins)
@@ -109,8 +112,3 @@ def _atom(registration: Registration, answers: list[tuple[int, int, int]]) -> In
         masses[0, place] += whole if registration.histograms.kind == "paired" else whole - bad
         masses[1, place] += bad
     return masses
-
-
-def _no_drift(drift: float) -> None:
-    if drift:
-        raise FedsrcError("drift at the boundary is for records with losses 0 and 1")

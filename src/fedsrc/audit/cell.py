@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +18,27 @@ from fedsrc.audit.shift import drifted, moved_weights, relabelled
 from fedsrc.audit.study import Binormal, Boundary, Population, Printed, Setting
 from fedsrc.audit.study_records import records_of
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.arrays import Floats
+from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.maths.basis import Basis
+from fedsrc.maths.contrasts import ContrastCode
+from fedsrc.maths.quantiles import doubt
 from fedsrc.maths.rank import chance_above
-from fedsrc.planning.register import GRADED_GRID, Choices, register_grid
+from fedsrc.planning.plan import SEED, Planned, Wish, plan
+from fedsrc.planning.register import Choices, register_grid
 from fedsrc.planning.thresholds import grid_thresholds, quantile_thresholds
+from fedsrc.protocol.mechanism import most_noise
+from fedsrc.protocol.protection import Noised
 from fedsrc.protocol.registration import Registration, Thresholds
+from fedsrc.records.masses import contrasts, histogram, unit_masses
 from fedsrc.records.order import Positions
 from fedsrc.records.units import Records, Units, check_unit, most_answers, unit_codes, units_of
-from fedsrc.simulate.population import Support, deployment_weights, from_cells, truth, uniform
+from fedsrc.simulate.population import Support, deployment_weights, from_cells, suffix_masses, truth, uniform
+from fedsrc.simulate.posterior import from_release, from_units
+from fedsrc.simulate.trials import discrete_gaussian
+from fedsrc.site.develop import over_grid
 
-SPLIT, DEAL = 11, 12  # streams of the study's seed
+SPLIT, DEAL, DEVELOP = 11, 12, 13  # streams of the study's seed
+DEVELOPMENT = 200  # units that a law without records is planned on
 
 
 @dataclass(frozen=True)
@@ -43,6 +55,9 @@ class Parts:
 class Cell:
     """What trials of a setting need.
 
+    registration             the thresholds of the study, as histograms; `played` is what is really registered
+    development              masses of the development units (n, 2, m+1), or None
+    release                  their noised release, where there is one
     sites                    what is drawn at each site
     acceptance, unsupported  exact shares of the deployment law at each site and threshold, (K, m)
     heldout                  held-out answers accepted and unsupported per threshold, (2, m), or None
@@ -60,6 +75,53 @@ class Cell:
     binary: bool
     items: bool
     auc: float | None = None
+    development: Ints | None = None
+    release: Noised | None = None
+
+    @cached_property
+    def played(self) -> Registration:
+        """What the method "registered" runs: the same registration, with other sums, or planned."""
+        setting, made = self.setting, self.registration
+        if setting.encoding in ("moments", "levels"):
+            made = Registration.of({**made.model_dump(), "encoding": {"kind": setting.encoding}})
+        if setting.certificate != "plain":
+            made = self.planned(made, Wish(setting.certificate, setting.looks, setting.objective)).registration
+            if setting.encoding == "histograms":
+                made = made.model_copy(update={"encoding": self.registration.encoding})
+        return made
+
+    @cached_property
+    def kept(self) -> Positions:
+        """Which of the thresholds are registered."""
+        return np.searchsorted(self.registration.thresholds.values, self.played.thresholds.values)
+
+    @cached_property
+    def favoured(self) -> int:
+        """The threshold that development units favour: the highest one that a plan without privacy seals."""
+        free = self.registration.privacy.model_copy(update={"epsilon": np.inf})
+        made = self.planned(self.registration.model_copy(update={"privacy": free}), Wish("sealed"))
+        return self.registration.thresholds.values.index(made.registration.thresholds.values[-1])
+
+    def planned(self, base: Registration, wish: Wish) -> Planned:
+        """Plan on the development units, as `certify` does, for each unit once or for batch x rounds of every site."""
+        if self.development is None or not len(self.development):
+            raise FedsrcError("there are no development units to plan on", hint="raise development_share")
+        rng, (accepted, unsupported) = np.random.default_rng(SEED), suffix_masses(base, self.development)
+        if self.release is not None:
+            known = from_release(self.release, base.thresholds.values, rng)
+        else:
+            known = from_units(unsupported, accepted - unsupported, rng)
+        most, once = self.setting.batch * self.setting.rounds, self.setting.draw == "once"
+        sizes = [site.law.size if once else most for site in self.sites]
+        return plan(base, known, dict(zip(base.by_name, sizes, strict=True)), wish)
+
+    def encoded(self, site: Support) -> Ints:
+        """Return what each unit of a site adds to a registered release: (n, ...)."""
+        masses = np.add.reduceat(site.masses, [0, *(self.kept + 1)], axis=-1)
+        code = self.played.mechanism.code
+        if isinstance(code, ContrastCode):
+            return contrasts(code, masses)
+        return code.encode(masses if isinstance(code, Basis) else code.bins(masses))
 
     @property
     def weights(self) -> Floats:
@@ -79,9 +141,9 @@ class Cell:
 def build(setting: Setting, population: Population, *, seed: int, folder: Path) -> Cell:
     """Build the cell of a setting; its tables lie in `folder`."""
     if isinstance(population, Boundary):
-        return _from_boundary(setting, population)
+        return _from_boundary(setting, population, np.random.default_rng([seed, SPLIT]))
     if isinstance(population, Printed):
-        return _from_printed(setting, population)
+        return _from_printed(setting, population, np.random.default_rng([seed, SPLIT]))
     records = records_of(population, folder)
     if setting.unit == "source":
         check_unit(records, "source", f"population {population.name!r}")
@@ -92,10 +154,29 @@ def build(setting: Setting, population: Population, *, seed: int, folder: Path) 
     registration = _registration(
         setting, len(indices), values=thresholds_of(parts, setting), answers=min(answers, 10), binary=binary
     )
+    release = None
+    if setting.thresholds_from == "noised":
+        release = _noised(registration, parts.development, np.random.default_rng([seed, DEVELOP]))
+        registration = _with_thresholds(registration, release.thresholds(setting.thresholds))
     sites = uniform(registration, [parts.calibration.take(each) for each in indices])
     heldout = _heldout(registration, parts.heldout) if len(parts.heldout) else None
     surrogate, auc = isinstance(population, Binormal), _auc(parts.calibration) if binary else None
-    return replace(_finish(setting, registration, sites, heldout=heldout, surrogate=surrogate, items=True), auc=auc)
+    made = _finish(setting, registration, sites, heldout=heldout, surrogate=surrogate, items=True)
+    return replace(made, auc=auc, development=unit_masses(registration, parts.development), release=release)
+
+
+def _noised(registration: Registration, units: Units, rng: np.random.Generator) -> Noised:
+    """Release development units over the public grid as a site does, with seeded noise."""
+    grid = over_grid(registration)
+    rule = grid.mechanism
+    if doubt(len(units), most_noise(rule)) == 1:
+        raise FedsrcError(f"noise drowns {len(units)} development units", hint="raise development_share or epsilon")
+    exact = rule.basis.encode(histogram(grid, units))
+    first, second = (exact + discrete_gaussian(rng, rule.scale, exact.shape)).tolist()
+    points = grid.thresholds.values
+    return Noised(
+        privacy=grid.privacy, units=len(units), grid=points, scale=rule.scale, first=first, second=second
+    )  # fmt: skip
 
 
 def _auc(units: Units) -> float | None:
@@ -107,7 +188,7 @@ def split(records: Records, setting: Setting, rng: np.random.Generator) -> Parts
     """Split records into development, held-out and calibration units, by whole sources where the table has them."""
     codes = unit_codes(records, "record" if records.source is None else "source")
     order = rng.permutation(np.unique(codes))
-    first = 0 if setting.thresholds_from != "development" else int(order.size * setting.development_share)
+    first = int(order.size * setting.development_share) if setting.develops else 0
     second = first + int(order.size * setting.heldout_share)
     rest = order[second:] if setting.size is None or setting.unit == "record" else order[second : second + setting.size]
     pooled = replace(records, site=np.zeros_like(records.site), site_names=("all",))
@@ -175,11 +256,14 @@ def _registration(
         thresholds=len(values), min_acceptance=setting.min_acceptance, delta=setting.delta, batch=setting.batch,
         failure_probability=setting.failure_probability, rounds=_rounds(setting, sites),
         policy=setting.policy, weights=weights, drift=dict.fromkeys(names, setting.drift), max_answers=answers,
-        loss_grid=1 if binary else GRADED_GRID, adjacency="zero-out",  # as the paper's, and the comparators'
+        loss_grid=1 if binary else setting.loss_grid, adjacency=setting.adjacency, aggregation=setting.aggregation,
     )  # fmt: skip
-    made = register_grid(choices, names)
+    return _with_thresholds(register_grid(choices, names), tuple(values))
+
+
+def _with_thresholds(made: Registration, values: tuple[float, ...]) -> Registration:
     equal = (1.0 / len(values),) * len(values)
-    return made.model_copy(update={"thresholds": Thresholds(values=tuple(values), weights=equal)})
+    return made.model_copy(update={"thresholds": Thresholds(values=values, weights=equal)})
 
 
 def _rounds(setting: Setting, sites: int) -> int:
@@ -213,7 +297,7 @@ def _heldout(registration: Registration, units: Units) -> Floats:
     return np.stack([accepted.sum(axis=0), units.loss @ accepted]).astype(np.float64)
 
 
-def _from_boundary(setting: Setting, population: Boundary) -> Cell:
+def _from_boundary(setting: Setting, population: Boundary, rng: np.random.Generator) -> Cell:
     _no_records(setting)
     unit = "source" if population.answers > 1 else "record"
     if setting.unit != unit:
@@ -223,16 +307,23 @@ def _from_boundary(setting: Setting, population: Boundary) -> Cell:
         setting, setting.sites, values=values, answers=population.answers, binary=not population.graded
     )
     laws = boundary.laws(registration, spread=population.spread, graded=population.graded, drift=setting.drift)
-    return _finish(
+    made = _finish(
         setting, registration, laws.calibrated, heldout=None, surrogate=True, items=False, deployed=laws.deployed
     )
+    shown = population.promised * setting.target_risk
+    return replace(made, development=_drawn(boundary.law(registration, shown, graded=population.graded), rng))
 
 
-def _from_printed(setting: Setting, population: Printed) -> Cell:
+def _drawn(site: Support, rng: np.random.Generator) -> Ints:
+    return site.masses[rng.choice(site.law.size, DEVELOPMENT, p=site.law)]
+
+
+def _from_printed(setting: Setting, population: Printed, rng: np.random.Generator) -> Cell:
     _no_records(setting)
     registration = _registration(setting, setting.sites, values=grid_thresholds(len(population.acceptance)))
     site = printed(registration, np.asarray(population.acceptance), np.asarray(population.risk))
-    return _finish(setting, registration, [site] * setting.sites, heldout=None, surrogate=True, items=False)
+    made = _finish(setting, registration, [site] * setting.sites, heldout=None, surrogate=True, items=False)
+    return replace(made, development=_drawn(site, rng))
 
 
 def printed(registration: Registration, acceptance: Floats, risk: Floats) -> Support:
@@ -252,5 +343,5 @@ def _no_records(setting: Setting) -> None:
     """Refuse what only records have."""
     if setting.partition != "iid" or setting.draw != "with replacement":
         raise FedsrcError("a law without records has no partition and no end", hint='use partition = "iid"')
-    if setting.size is not None or setting.heldout_share or setting.thresholds_from == "support":
+    if setting.size is not None or setting.heldout_share or setting.thresholds_from in ("support", "noised"):
         raise FedsrcError("a law without records has no size, no held-out part and no scores")

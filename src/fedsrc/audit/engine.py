@@ -21,6 +21,7 @@ import polars as pl
 
 from fedsrc.audit.cell import Cell, build
 from fedsrc.audit.events import happen
+from fedsrc.audit.methods import METHODS
 from fedsrc.audit.outcomes import Block, native_rows, rows
 from fedsrc.audit.study import MAX_BYTES, Study
 from fedsrc.audit.study_folder import Task, held, open_folder, read_cost, tasks, write_cost, write_manifest
@@ -65,7 +66,8 @@ def run_task(text: str, folder: str, task: Task, stamp: str = "") -> Done:
     seed, methods = (study.seed, task.block), study.methods
     per_site = bool(study.native) or any(name.startswith(PER_SITE) for name in methods)
     cells = [_cell(text, folder, index, stamp) for index in task.settings]
-    events = happen(cells[0], trials=task.trials, seed=seed, per_site=per_site)
+    reads = {METHODS[name].reads for name in methods}
+    events = happen(cells[0], trials=task.trials, seed=seed, per_site=per_site, reads=reads)
     blocks: dict[str, Block] = {}
     frames = []
     for index, cell in zip(task.settings, cells, strict=True):

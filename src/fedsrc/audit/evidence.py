@@ -13,12 +13,13 @@ import numpy as np
 
 from fedsrc.audit.cell import Cell
 from fedsrc.audit.events import Events
+from fedsrc.audit.methods import unit_betting
 from fedsrc.audit.methods.setting import Aim, Evidence, Facts, Sites, Unreleased, gather
 from fedsrc.maths import privacy
 from fedsrc.maths.arrays import Bools, Floats, Ints
 from fedsrc.protocol.mechanism import SCALE_STEP, Mechanism
 from fedsrc.protocol.registration import Registration
-from fedsrc.server.tally import Masses, masses, plausible_margins
+from fedsrc.server.tally import Masses, masses, plausible_margins, released_shape
 from fedsrc.simulate.population import suffix_masses
 from fedsrc.simulate.trials import discrete_gaussian
 
@@ -40,7 +41,7 @@ def message(cell: Cell) -> Mechanism:
 
     Paper: eq. (rho-transcript).
     """
-    rule, queries = cell.registration.mechanism, cell.setting.queries
+    rule, queries = cell.played.mechanism, cell.setting.queries
     if queries == 1 or rule.scale == 0:
         return rule
     scale = math.ceil(rule.scale * math.sqrt(queries) * SCALE_STEP) / SCALE_STEP
@@ -93,32 +94,54 @@ def exact(cell: Cell, events: Events, *, seed: tuple[int, ...]) -> Evidence:
     return _gather(cell, events, sums, events.slots, 1, 1.0, seed)
 
 
+def favoured(cell: Cell, events: Events, *, seed: tuple[int, ...]) -> Evidence:
+    """Return exact sums, and the threshold that development units favour."""
+    return replace(exact(cell, events, seed=seed), first=cell.favoured)
+
+
+def bet_on(cell: Cell, events: Events, *, seed: tuple[int, ...]) -> Evidence:
+    """Return the same with the wealth of bets on one unit after the other, which begin with development units."""
+
+    def contrasts(counts: Ints) -> Floats:
+        accepted, unsupported = suffix_masses(cell.registration, counts)
+        return cell.setting.target_risk * accepted - unsupported
+
+    known, units = contrasts(np.asarray(cell.development)), contrasts(np.concatenate([s.masses for s in cell.sites]))
+    wealth = unit_betting.wealth_at_looks(known, units, events.units, cell.setting.target_risk)
+    return replace(favoured(cell, events, seed=seed), wealth=wealth)
+
+
 def released(cell: Cell, events: Events, *, seed: tuple[int, ...]) -> Evidence:
     """Return sums as the server reads them; without privacy, the exact ones."""
     own, way = message(cell), reading_of(cell)
     unit = (own.scale / own.grid / own.basis.unit) ** 2 * way.variance
     scaled = way.variance * (own.scale / cell.registration.mechanism.scale) ** 2 if own.scale else 0.0
-    lattice = way.fresh * own.basis.encode(events.masses) + _noise(events, own, way.messages, seed) / way.divided
+    lattice = way.fresh * own.basis.encode(events.masses) + noise_of(cell, events, seed, way.messages) / way.divided
     charged = cell.setting.charged and bool(events.withheld.any())
     sent = events.answered | events.withheld if charged else events.answered
-    seen = masses(cell.registration, lattice, scaled * np.cumsum(sent.sum(axis=-1), axis=1)[..., None])
+    seen = masses(cell.registration, lattice, scaled * np.cumsum(noises(cell, sent).sum(axis=-1), axis=1)[..., None])
     if not charged:
         return _gather(cell, events, seen, events.slots, way.fresh, unit or 1.0, seed)
     seen = _charged(cell.registration, events, seen)
     return replace(_gather(cell, events, seen, events.drawn, way.fresh, unit or 1.0, seed), worst=seen.supported)
 
 
-def _noise(events: Events, rule: Mechanism, messages: int, seed: tuple[int, ...]) -> Ints:
-    """Draw cumulative lattice noise (B, T, 2, p): so many messages for every release that arrived."""
-    trials, looks, sites = events.answered.shape
-    total = np.zeros((trials, looks, 2, rule.basis.p), dtype=np.int64)
+def noises(cell: Cell, sent: Bools) -> Bools:
+    """Say which noises are added, of what sites sent (B, T, K): each site's own, or in a round one holder's."""
+    return np.asarray(sent.any(axis=-1, keepdims=True)) if cell.played.held else sent
+
+
+def noise_of(cell: Cell, events: Events, seed: tuple[int, ...], messages: int = 1) -> Ints:
+    """Draw cumulative lattice noise (B, T, ...): so many messages for every release that arrived."""
+    rule, every = message(cell), noises(cell, events.answered)
+    total = np.zeros((*every.shape[:2], *released_shape(rule)), dtype=np.int64)
     if rule.scale == 0:
         return total
     rng = np.random.default_rng([*seed, NOISE])
-    for t, k in np.ndindex(looks, sites):
-        arrived = events.answered[:, t, k]
+    for t, k in np.ndindex(every.shape[1:]):
+        arrived = every[:, t, k]
         if arrived.any():
-            shape = (messages, int(arrived.sum()), 2, rule.basis.p)
+            shape = (messages, int(arrived.sum()), *total.shape[2:])
             total[arrived, t] += discrete_gaussian(rng, rule.scale, shape).sum(axis=0)
     return np.cumsum(total, axis=1)
 
@@ -195,9 +218,9 @@ def _sites(cell: Cell, events: Events) -> Sites | None:
 def _unreleased(cell: Cell, events: Events, seed: tuple[int, ...]) -> Unreleased:
     """Return, for methods with a release of their own, exact sums and one normal per release and threshold."""
     rule = message(cell)
-    rng, answered = np.random.default_rng([*seed, NORMALS]), events.answered.sum(axis=-1)
-    steps = rng.standard_normal((*answered.shape, rule.basis.m)) * np.sqrt(answered)[..., None]
+    rng, answered = np.random.default_rng([*seed, NORMALS]), noises(cell, events.answered).sum(axis=-1)
     sums = exact_sums(cell.registration, events.masses)
+    steps = rng.standard_normal(sums.accepted.shape) * np.sqrt(answered)[..., None]
     releases = np.cumsum(answered, axis=1).astype(np.float64)
     noise = np.cumsum(steps, axis=1)
     return Unreleased(sums.accepted, sums.unsupported, noise, releases, rule.rho, float(cell.setting.batch))
@@ -214,4 +237,4 @@ def payload_bytes(registration: Registration) -> int:
 
     Paper: Appendix "Metrics, communication, and artifact".
     """
-    return 2 * registration.mechanism.basis.p * 8
+    return sum(registration.mechanism.lengths) * 8

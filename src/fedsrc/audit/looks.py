@@ -15,9 +15,10 @@ import polars as pl
 
 from fedsrc.audit.cell import Cell, build
 from fedsrc.audit.events import Events, happen
-from fedsrc.audit.evidence import aim_of, exact, facts_of, released, spent
+from fedsrc.audit.evidence import spent
 from fedsrc.audit.methods import METHODS
 from fedsrc.audit.methods.setting import Aim, Evidence, Verdict
+from fedsrc.audit.outcomes import Block
 from fedsrc.audit.study import Study
 
 
@@ -36,14 +37,14 @@ def looks(study: Study, tables: Path, *, trials: int) -> pl.DataFrame:
 
 def _setting(study: Study, cell: Cell, index: int, trials: int) -> pl.DataFrame:
     seed = (study.seed, 0)
-    events = happen(cell, trials=min(study.block, study.trials), seed=seed, per_site=True)
-    seen = {"exact sums": exact(cell, events, seed=seed), "released sums": released(cell, events, seed=seed)}
-    aim, facts = aim_of(cell.registration), facts_of(cell, events)
-    shape = seen["exact sums"].accepted.shape
-    truth = {name: np.broadcast_to(value, shape) for name, value in vars(facts).items()}
+    reads = {METHODS[name].reads for name in study.methods}
+    events = happen(cell, trials=min(study.block, study.trials), seed=seed, per_site=True, reads=reads)
+    block = Block(cell, events, seed)
+    aim, shape = block.aim, block.evidence("exact sums").accepted.shape
+    truth = {name: np.broadcast_to(value, shape) for name, value in vars(block.facts).items()}
     rows = []
     for name in study.methods:
-        evidence = seen[METHODS[name].reads].at(slice(0, trials))
+        evidence = block.seen(METHODS[name]).at(slice(0, trials))
         found = METHODS[name].judge(evidence, aim)
         for trial, look in np.ndindex(trials, shape[1]):
             head = {"setting": index, "method": name, "seed": study.seed, "trial": trial, "look": look + 1}
@@ -66,11 +67,14 @@ def _schedule(cell: Cell, events: Events, trial: int, look: int) -> dict[str, An
 
 def _sums(evidence: Evidence, found: Verdict, aim: Aim, trial: int, look: int) -> dict[str, Any]:
     """Return what the method saw and said."""
-    lists = {
+    sums = {
         "accepted": evidence.accepted,
         "unsupported": evidence.unsupported,
         "noise_variance_accepted": evidence.V_A,
         "noise_variance_contrast": evidence.V_D(aim.target_risk),
+    }
+    lists = {
+        **({} if evidence.server is not None else sums),  # a registered release may hold none of them
         "contrast_upper": found.contrast_upper,
         "risk_upper": found.risk_upper,
         "acceptance_lower": found.acceptance_lower,

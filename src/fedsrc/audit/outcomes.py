@@ -11,11 +11,18 @@ from numpy.typing import NDArray
 
 from fedsrc.audit.cell import Cell
 from fedsrc.audit.events import Events
-from fedsrc.audit.evidence import aim_of, exact, facts_of, payload_bytes, released
+from fedsrc.audit.evidence import aim_of, bet_on, exact, facts_of, favoured, noises, payload_bytes, released
 from fedsrc.audit.methods import METHODS, NATIVE, local_only
 from fedsrc.audit.methods.controls import ignore_noise
 from fedsrc.audit.methods.setting import TOLERANCE, Aim, Evidence, Method, Verdict, misses
+from fedsrc.audit.registered import played
 from fedsrc.maths.arrays import Bools, Floats, Ints
+from fedsrc.server.stopping import gains_little
+
+READ = {
+    "exact sums": exact, "released sums": released, "exact sums and development": favoured,
+    "exact units and development": bet_on, "registered releases": played,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -37,18 +44,23 @@ class Tuples:
 class Block:
     """A block of trials of one setting, as methods see it. Policies that ask all sites share it."""
 
-    def __init__(self, cell: Cell, events: Events, seed: tuple[int, ...]) -> None:
-        self.cell, self.events = cell, events
-        self.evidence = {
-            "exact sums": exact(cell, events, seed=seed),
-            "released sums": released(cell, events, seed=seed),
-        }
+    def __init__(
+        self, cell: Cell, events: Events, seed: tuple[int, ...], known: dict[str, Evidence] | None = None
+    ) -> None:
+        self.cell, self.events, self.seed = cell, events, seed
         self.aim, self.facts = aim_of(cell.registration), facts_of(cell, events)
+        self._evidence = dict(known or {})
         self._verdicts: dict[str, Verdict] = {}
+
+    def evidence(self, reads: str) -> Evidence:
+        """Return evidence of a kind, made once."""
+        if reads not in self._evidence:
+            self._evidence[reads] = READ[reads](self.cell, self.events, seed=self.seed)
+        return self._evidence[reads]
 
     def seen(self, method: Method) -> Evidence:
         """Return what that method reads."""
-        return self.evidence[method.reads]
+        return self.evidence(method.reads)
 
     def judged(self, method: Method) -> Verdict:
         """Return its verdict at every look, computed once."""
@@ -68,8 +80,8 @@ def rows(block: Block, policy: str, methods: tuple[str, ...], *, first: int) -> 
 
 def native_rows(block: Block, names: tuple[str, ...], *, first: int) -> pl.DataFrame:
     """Report native methods at the last look: what they promise, and what is true of the threshold they choose."""
-    end = block.evidence["exact sums"].at((slice(None), slice(-1, None)))
-    whole = block.evidence["exact sums"].accepted.shape
+    exact_sums = block.evidence("exact sums")
+    end, whole = exact_sums.at((slice(None), slice(-1, None))), exact_sums.accepted.shape
     a, R = (np.broadcast_to(x, whole)[:, -1] for x in (block.facts.acceptance, block.facts.risk))
     accepted, wrong = (np.pad(x, ((0, 0), (0, 1))) for x in (a, a * R))  # threshold m accepts nothing
     parts = []
@@ -88,6 +100,9 @@ def native_rows(block: Block, names: tuple[str, ...], *, first: int) -> pl.DataF
 def _method(method: Method, block: Block, policy: str) -> pl.DataFrame:
     verdict = block.judged(method)
     fires = np.asarray(verdict.certified.any(axis=-1))
+    if policy == "enough":
+        fires &= _enough(block, verdict)
+        fires[:, -1] = verdict.certified[:, -1].any(axis=-1)
     if method.stops == "at the last look" or policy == "final":
         fires[:, :-1] = False
     fired = np.asarray(fires.any(axis=-1))
@@ -101,6 +116,14 @@ def _method(method: Method, block: Block, policy: str) -> pl.DataFrame:
         **_schedule(block, block.seen(method), look), **_heldout(block.cell, found.threshold), **_local(method, block),
     })  # fmt: skip
     return made.with_columns(pl.col("slots").arr.to_list())  # settings may differ in their number of sites
+
+
+def _enough(block: Block, found: Verdict) -> Bools:
+    """Say at which looks twice the records have gained little."""
+    accepted = np.where(found.certified, found.acceptance_lower, 0.0).max(axis=-1)
+    trials = zip(block.events.records.tolist(), accepted.tolist(), strict=True)
+    looks = range(1, accepted.shape[-1] + 1)
+    return np.array([[bool(gains_little(n[:t], a[:t])) for t in looks] for n, a in trials])
 
 
 def _facts(method: Method, block: Block, fired: Bools, look: Ints, j: Ints) -> dict[str, NDArray[Any]]:
@@ -120,12 +143,12 @@ def _facts(method: Method, block: Block, fired: Bools, look: Ints, j: Ints) -> d
 def _schedule(block: Block, evidence: Evidence, look: Ints) -> dict[str, NDArray[Any]]:
     """Return what it took: looks, records, messages and bytes, sites; units touched where they have an identity."""
     trial, events, cell = np.arange(look.size), block.events, block.cell
-    releases = np.cumsum(events.answered.sum(axis=-1), axis=1)[trial, look]
+    releases = np.cumsum(noises(cell, events.answered).sum(axis=-1), axis=1)[trial, look]
     found = {
         "look": look + 1,
         "records": events.records[trial, look],
         "releases": releases,
-        "payload_bytes": releases * payload_bytes(cell.registration) * cell.setting.queries,
+        "payload_bytes": releases * payload_bytes(cell.played) * cell.setting.queries,
         "dropped": np.cumsum(events.dropped.sum(axis=-1), axis=1)[trial, look],
         "slots": events.slots[trial, look],
         "eta": evidence.eta[trial, look],

@@ -105,7 +105,7 @@ def notes_on(study: Study, table: pl.DataFrame) -> list[str]:
 
 def _names(study: Study, each: dict[str, Any]) -> list[str]:
     marks = {"control": " (control)", "heuristic": " (unproved)"}
-    exact = " (exact counts)" if each.get("reads") == "exact sums" else ""
+    exact = " (exact counts)" if each.get("reads", "").startswith("exact") else ""
     values = [f"{each[key]:g}" if isinstance(each[key], float) else str(each[key]) for key in study.varied]
     dagger = " †" if each.get("not_met") else ""
     return [*values, each["method"] + marks.get(each.get("role", ""), "") + exact + dagger]

@@ -23,7 +23,7 @@ import tomllib
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
@@ -31,8 +31,12 @@ from fedsrc.audit.methods import METHODS, NATIVE
 from fedsrc.common.canonical import digest
 from fedsrc.common.durable import read_text
 from fedsrc.common.toml import parse_toml
-from fedsrc.common.values import Frozen, Name, Numbers, Probability, Text, describe
+from fedsrc.common.values import Frozen, Grown, Name, Numbers, Probability, Text, describe
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.kinds import Adjacency
+from fedsrc.planning.aim import Objective
+from fedsrc.planning.plan import MOST_LOOKS
+from fedsrc.planning.register import GRADED_GRID, Aggregation, Counted
 
 MAX_BYTES = 1_000_000
 MAX_SETTINGS = 10_000
@@ -88,19 +92,22 @@ class Printed(Frozen):
         return self
 
 
-class Boundary(Frozen):
+class Boundary(Grown):
     """A null: at every threshold the deployment mixture's risk is the target exactly, so every certificate is false.
 
     spread     how far the sites' risks lie from the target, alternately above and below
     answers    answers per source, in two halves of equal answers; 1: records
     graded     losses 0, 1/2 and 1 in place of 0 and 1
+    promised   what development units show, on which a plan is made: this share of the target risk
     """
 
+    LATER: ClassVar[tuple[str, ...]] = ("promised",)
     name: Name
     boundary: Literal[True]
     spread: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
     answers: Literal[1, 2, 4, 6] = 1
     graded: bool = False
+    promised: Annotated[float, Field(ge=0, le=1)] = 0.5
     about: Text = ""
 
 
@@ -142,13 +149,14 @@ def with_scores(given: dict[str, Any]) -> dict[str, Any]:
     return {**{key: value for key, value in given.items() if key != "scores"}, "populations": every}
 
 
-class Setting(Frozen):
+class Setting(Grown):
     """One cell of a study. Defaults are the paper's, its release too; a summary says so where a study names none.
 
     case              a name for it in tables
     draw              "with replacement": independent events of the calibration units' law; "once": each of these units
                       once, in a fresh order per trial. The split is drawn once per study, and is the same in all trials
-    thresholds_from   "development": quantiles of a share of the units, which then leave; "support": quantiles of the
+    thresholds_from   "development": quantiles of a share of the units, which then leave; "noised": the same from one
+                      noised release of them, on which plans are made too; "support": quantiles of the
                       calibration scores themselves, labels unseen, and the guarantee is then conditional on that
                       support (Paper: Proposition (condthresh)); "grid": a public grid
     weights           "equal": declared, each site alike; "as calibrated": the mixture that was drawn
@@ -163,8 +171,16 @@ class Setting(Frozen):
     queries           messages that hold each unit; together they cost epsilon
     reading           which of them the server uses: their mean, one alone, or (a control) each as if it were fresh
     label_missed      chance that an unsupported unit is labelled supported; label_invented: the reverse
+    certificate       what the method "registered" runs: "plain" with equal weights, or what the planner makes of the
+                      development units, for each unit once or for batch x rounds units of a site
+    encoding          what releases count; what is not said: histograms, or what the planner takes
+    loss_grid         graded losses are rounded up to multiples of one over it
+    looks, objective  of the plan
     """
 
+    LATER: ClassVar[tuple[str, ...]] = (
+        "certificate", "encoding", "loss_grid", "looks", "objective", "adjacency", "aggregation",
+    )  # fmt: skip
     population: Name
     case: Text = ""
     target_risk: Probability = 0.2
@@ -176,7 +192,7 @@ class Setting(Frozen):
     unit: Literal["record", "source"] = "record"
     draw: Literal["with replacement", "once"] = "with replacement"
     thresholds: int = Field(20, ge=1, le=1000)
-    thresholds_from: Literal["development", "support", "grid"] = "development"
+    thresholds_from: Literal["development", "noised", "support", "grid"] = "development"
     development_share: Probability = 0.2
     heldout_share: Share = 0.0
     partition: Literal["iid", "natural", "dirichlet", "log-normal"] = "iid"
@@ -187,7 +203,7 @@ class Setting(Frozen):
     weights: Literal["equal", "as calibrated"] = "equal"
     moved: Share = 0.0
     drift: Share = 0.0
-    policy: Literal["final", "first", "recruit"] = "first"
+    policy: Literal["final", "first", "enough", "recruit"] = "first"
     matched: bool = False
     batch: int = Field(200, ge=1, le=10_000_000)
     rounds: int = Field(30, ge=1, le=100_000)
@@ -198,19 +214,54 @@ class Setting(Frozen):
     reading: Literal["mean", "one", "as fresh"] = "mean"
     label_missed: Share = 0.0
     label_invented: Share = 0.0
+    certificate: Literal["plain", "open", "sealed"] = "plain"
+    encoding: Counted | None = None
+    loss_grid: int = Field(GRADED_GRID, ge=2, le=1000)
+    looks: int = Field(1, ge=1, le=MOST_LOOKS)
+    objective: Objective = "acceptance"
+    adjacency: Adjacency = "zero-out"
+    aggregation: Aggregation = "own"
+
+    @property
+    def develops(self) -> bool:
+        """Whether some units choose thresholds and plans, and calibrate nothing."""
+        return self.thresholds_from in ("development", "noised")
+
+    @property
+    def histograms(self) -> bool:
+        """Whether releases are histograms over all thresholds, which other rules can read too."""
+        return self.certificate == "plain" and self.encoding in (None, "histograms")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.moved and self.weights != "equal":
-            raise ValueError("moved weight needs declared weights: weights = 'equal'")
-        if self.dropout and self.withheld:
-            raise ValueError("give dropout or withheld, not both")
-        if self.withheld and self.release != "default":
-            raise ValueError("only the default release has a refusal budget to charge withheld releases with")
-        if self.withheld and self.queries > 1:
-            raise ValueError("withheld releases are charged for one message a unit: queries = 1")
-        if math.isinf(self.epsilon) and self.queries > 1:
-            raise ValueError("without privacy one message says all: queries = 1")
+        planned, sealed = self.certificate != "plain", self.certificate == "sealed"
+        exact, held = math.isinf(self.epsilon), self.aggregation == "holder"
+        refused = {
+            "moved weight needs declared weights: weights = 'equal'": self.moved and self.weights != "equal",
+            "give dropout or withheld, not both": self.dropout and self.withheld,
+            "only the default release has a refusal budget to charge withheld releases with":
+                self.withheld and self.release != "default",
+            "withheld releases are charged for one message a unit: queries = 1": self.withheld and self.queries > 1,
+            "without privacy one message says all: queries = 1": exact and self.queries > 1,
+            "without privacy nothing is noised: thresholds_from = 'development'":
+                exact and self.thresholds_from == "noised",
+            "plans, second moments and levels belong to the default release: release = 'default'":
+                not self.histograms and self.release != "default",
+            "a plan is made on development units: thresholds_from = 'development' or 'noised'":
+                planned and not self.develops,
+            "a plan asks every site in every round: policy = 'recruit' has plain certificates":
+                planned and self.policy == "recruit",
+            "a sealed certificate releases contrasts: leave encoding out": sealed and self.encoding is not None,
+            "looks are registered by sealed certificates alone: others look after every round":
+                not sealed and self.looks > 1,
+            "a sealed run ends at its first certificate: policy = 'first' or 'final'":
+                sealed and self.policy == "enough",
+            "one holder answers for all sites or not at all: aggregation = 'own'":
+                held and (self.dropout or self.withheld),
+        }  # fmt: skip
+        for why, here in refused.items():
+            if here:
+                raise ValueError(why)
         return self
 
 
@@ -250,6 +301,8 @@ class Study(Frozen):
             raise ValueError(f"there is no method {unknown[0]!r}; methods: {', '.join(METHODS)}")
         if strange := [name for name in self.native if name not in NATIVE]:
             raise ValueError(f"there is no native method {strange[0]!r}; native methods: {', '.join(NATIVE)}")
+        for setting in self.settings:
+            self._check_readable(setting)
         if len({*self.methods, *self.native}) != len(self.methods) + len(self.native):
             raise ValueError("a method is named twice")
         if len(set(self.by_name)) != len(self.populations):
@@ -262,6 +315,20 @@ class Study(Frozen):
         if missing := [each.population for each in self.settings if each.population not in self.by_name]:
             raise ValueError(f"there is no population {missing[0]!r}")
         return self
+
+    def _check_readable(self, setting: Setting) -> None:
+        """Refuse methods that cannot read what the setting has."""
+        for method in (METHODS[name] for name in self.methods):
+            if method.reads == "released sums" and not setting.histograms:
+                kind = setting.encoding if setting.certificate == "plain" else f"{setting.certificate} certificates"
+                raise ValueError(
+                    f"{method.name} reads histograms at every threshold, which {kind} do not release: name"
+                    " 'registered', or methods for exact counts"
+                )
+            if method.given is not None and setting.queries > 1:
+                raise ValueError(f"{method.name} reads each unit once: queries = 1")
+            if method.reads.endswith("development") and setting.release != "default":
+                raise ValueError(f"{method.name} takes its order from a plan: release = 'default'")
 
     @cached_property
     def by_name(self) -> dict[str, Population]:

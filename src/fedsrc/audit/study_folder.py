@@ -29,7 +29,10 @@ from fedsrc.common.durable import unwritable, write_whole
 from fedsrc.errors import FedsrcError
 
 # fields that events do not depend on: settings that differ in these alone share their events
-SHARED = ("case", "epsilon", "failure_probability", "min_acceptance", "queries", "reading", "delta")
+SHARED = (
+    "case", "epsilon", "failure_probability", "min_acceptance", "queries", "reading", "delta", "adjacency",
+    "aggregation",
+)  # fmt: skip
 PACKAGE = Path(__file__).parent.parent
 LIBRARIES = ("fedsrc", "numpy", "scipy", "polars", "joblib")
 
@@ -77,9 +80,10 @@ def tasks(study: Study) -> list[Task]:
 
 
 def _events_key(study: Study, setting: Setting) -> str:
-    fields = setting.model_dump(exclude=set(SHARED))
+    alone = setting.certificate != "plain" or setting.thresholds_from == "noised"  # then privacy decides them too
+    fields = setting.model_dump(exclude={"case"} if alone else set(SHARED))
     fields["policy"] = "recruit" if setting.policy == "recruit" else "all sites"
-    if not isinstance(study.by_name[setting.population], Boundary) and not setting.withheld:
+    if not alone and not isinstance(study.by_name[setting.population], Boundary) and not setting.withheld:
         del fields["target_risk"]
     return json.dumps(fields, sort_keys=True)
 

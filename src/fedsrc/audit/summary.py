@@ -112,7 +112,7 @@ def _trials(study: Study, frame: pl.DataFrame, index: int, names: tuple[str, ...
 
 def not_met(method: Method, setting: Setting) -> list[str]:
     """Return the method's assumptions that the setting breaks on purpose."""
-    uneven = setting.partition in ("natural", "dirichlet")
+    uneven, exact = setting.partition in ("natural", "dirichlet"), method.reads.startswith("exact")
     broken = {
         "no shift": bool(setting.moved or setting.drift),
         "independent participation": setting.policy == "recruit",
@@ -123,7 +123,7 @@ def not_met(method: Method, setting: Setting) -> list[str]:
     }
     unsaid = {
         "labels are right": setting.label_missed or setting.label_invented,
-        "nothing withheld": setting.withheld and (method.reads == "exact sums" or "own release" in method.assumptions),
+        "nothing withheld": setting.withheld and (exact or "own release" in method.assumptions),
         "fresh units": setting.reading == "as fresh",
     }
     said = [name for name in method.assumptions if broken.get(name)]

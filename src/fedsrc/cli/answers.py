@@ -36,10 +36,8 @@ def _shares(text: str) -> dict[str, float]:
 @click.option("--one-per-source", is_flag=True, help="One answer of each source, by a hash of the seed.")
 @click.option("--part", type=click.Choice(PARTS), help="Only this part of a three-way split by source.")
 @click.option("--parts", "parts_file", type=FilePath, help="Write down which source is in which part.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Public seed of the split and of the choice.")
-@click.option(
-    "--shares", type=Parsed("shares", _shares), default=SHARES, show_default=True, help=f"Shares of {', '.join(PARTS)}."
-)
+@click.option("--seed", type=int, default=0, help="Public seed of the split and of the choice.")
+@click.option("--shares", type=Parsed("shares", _shares), default=SHARES, help=f"Shares of {', '.join(PARTS)}.")
 @FORMAT
 def answers_command(collection: str, target: Path, parts_file: Path | None, output: str, **choices: Any) -> None:
     """Answers of a COLLECTION, chosen and audited, in one file with its manifest beside it.

@@ -27,7 +27,7 @@ BACKENDS = ("processes", "ray", "dask")
 @click.option("-o", "--output", "folder", type=FolderPath, help="Where records and tables go.  [default: STUDY-audit]")
 @click.option("--tables", type=FolderPath, help="Where the study's own tables lie.  [default: beside STUDY]")
 @JOBS
-@click.option("--backend", type=click.Choice(BACKENDS), default="processes", show_default=True)
+@click.option("--backend", type=click.Choice(BACKENDS), default="processes")
 @click.option("--scheduler", help="Address of the Dask scheduler.")
 @click.option("--looks", type=click.IntRange(0), default=0, help="Also keep every look of the first N trials.")
 @FORMAT

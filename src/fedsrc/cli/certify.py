@@ -9,12 +9,9 @@ import click
 
 from fedsrc.cli.options import (
     FORMAT,
-    FRESH,
-    IN_ORDER,
-    KEY,
     LEDGER,
-    SIGN_WITH,
-    TABLE_OPTIONS,
+    UNLABELLED,
+    WHOLE_TABLE,
     choices,
     given_choices,
     options,
@@ -25,7 +22,7 @@ from fedsrc.cli.output import finish, show
 from fedsrc.cli.progress import progress
 from fedsrc.cli.registering import choices_of, draft_registration, new_registration
 from fedsrc.cli.streams import say
-from fedsrc.cli.table import listed, table_at, table_options, uses
+from fedsrc.cli.table import listed, table_at, table_options, unlabelled, uses
 from fedsrc.cli.types import FilePath
 from fedsrc.common import signing
 from fedsrc.common.places import ledger_beside
@@ -53,60 +50,42 @@ DEFAULTS = {
 @click.option("--registration", type=FilePath, help="What was registered; without it, part of the table is set apart.")
 @run_folder()
 @LEDGER
+@UNLABELLED
 @click.option("--use-all", is_flag=True, help="Use every unit before deciding (policy final).")
-@IN_ORDER
 @click.option("--check", is_flag=True, help="Read the table, say what would be used, and spend nothing.")
-@FRESH
-@SIGN_WITH
 @options(choices(Choices, DEFAULTS))
 @options(choices(Wish))
-@options(TABLE_OPTIONS)
+@options(WHOLE_TABLE)
 @FORMAT
-@KEY
-def certify_command(
-    records: Path,
-    registration: Path | None,
-    folder: Path,
-    ledger: Path | None,
-    use_all: bool,
-    in_order: bool,
-    check: bool,
-    fresh: bool,
-    sign_with: dict[str, str] | None,
-    output: str,
-    key: Path | None,
-    **settings: Any,
-) -> None:
+def certify_command(records: Path, registration: Path | None, folder: Path, output: str, **given: Any) -> None:
     """From a labelled table to a signed certificate (or an honest abstention)."""
-    source = table_at(records, settings)
+    source = table_at(records, given)
     table = source.whole()
-    if use_all:
-        settings["policy"] = "final"
+    how = {name: given[name] for name in ("in_order", "fresh")}
+    if given["use_all"]:
+        given["policy"] = "final"
     if registration is not None:
-        given = given_choices()
-        if given or use_all:
-            name = "--use-all" if use_all else given[0]
-            raise FedsrcError(f"{name} is fixed by the registration", hint="leave it out, or register anew")
+        flags = {"--use-all": given["use_all"], "--unlabelled": given["unlabelled"]}
+        fixed = [*(flag for flag, value in flags.items() if value), *given_choices(given, Choices, Wish)]
+        if fixed:
+            raise FedsrcError(f"{fixed[0]} is fixed by the registration", hint="leave it out, or register anew")
         registered = Registration.read(registration)
         say(uses(source, registered.privacy.unit, table.site_names))
     else:
-        picked = for_table(choices_of(settings, table, records), table, settings)
+        picked = for_table(choices_of(given, table, records), table, given)
         say(uses(source, picked.unit, table.site_names))
-        if check:
+        if given["check"]:
             registered = draft_registration(table, picked)
         else:
-            registered = new_registration(
-                table, picked, ledger or ledger_beside(records), wished(settings), in_order=in_order, fresh=fresh
-            )
-    if check:
+            place = given["ledger"] or ledger_beside(records)
+            registered = new_registration(table, picked, place, wished(given), **unlabelled(given), **how)
+    if given["check"]:
         show_check(source, table, registered, output)
         return
-    site_keys = {name: signing.load(Path(path)) for name, path in (sign_with or {}).items()}
-    place = ledger or ledger_beside(records)
-    found, replay = certified(
-        registered, table, folder, place, key, in_order=in_order, fresh=fresh, site_keys=site_keys
-    )  # fmt: skip
-    finish(found, replay, folder, output, development=None if registration else [records, *table_options(settings)])
+    how["site_keys"] = {name: signing.load(Path(path)) for name, path in (given["sign_with"] or {}).items()}
+    place = given["ledger"] or ledger_beside(records)
+    found, replay = certified(registered, table, folder, place, given["key"], **how)
+    finish(found, replay, folder, output, development=None if registration else [records, *table_options(given)])
 
 
 def show_check(source: Table, table: Records, registration: Registration, output: str) -> None:

@@ -17,7 +17,7 @@ from fedsrc.common.canonical import file_digest
 from fedsrc.data.answers import read_answers
 from fedsrc.scores.fitted.combine import PENALTY as COMBINATION_PENALTY
 from fedsrc.scores.fitted.finetune import Training
-from fedsrc.scores.fitted.fit_answers import DEPTH, TAKES, check_choices, fit_answers
+from fedsrc.scores.fitted.fit import DEPTH, TAKES, check_choices, fit_answers
 from fedsrc.scores.fitted.franq import DEFAULT as FRANQ_SUPPORT
 from fedsrc.scores.fitted.franq import SUPPORT
 from fedsrc.scores.fitted.frozen import FrozenScore, Kind, refuse_existing

@@ -35,33 +35,23 @@ LEVELS = (float("inf"), 8.0, 4.0, 2.0, 1.0)
 )
 @options(TABLE_OPTIONS)
 @FORMAT
-def forecast_command(
-    registration: Path,
-    records: Path | None,
-    acceptance: float | None,
-    risk: float | None,
-    targets: tuple[float, ...] | None,
-    epsilons: tuple[float, ...] | None,
-    adjacency: Adjacency | None,
-    output: str,
-    **settings: Any,
-) -> None:
+def forecast_command(registration: Path, records: Path | None, output: str, **given: Any) -> None:
     """How many units and rounds it should take, before any label or privacy is spent.
 
     From --records it is exact, without noise: for whoever may see them.
     """
-    registered = Registration.read(registration)
-    if adjacency is not None:
-        privacy = registered.privacy.model_copy(update={"adjacency": adjacency})
+    registered, acceptance, risk = Registration.read(registration), given["acceptance"], given["risk"]
+    if given["adjacency"] is not None:
+        privacy = registered.privacy.model_copy(update={"adjacency": given["adjacency"]})
         registered = registered.model_copy(update={"privacy": privacy})
     if records is not None and acceptance is None and risk is None:
-        sites = from_development(registered, read_table(records, settings))
+        sites = from_development(registered, read_table(records, given))
     elif records is None and acceptance is not None and risk is not None:
         sites = from_declared(registered, acceptance, risk)
     else:
         raise FedsrcError("give either --records, or both --acceptance and --risk")
-    aims = targets or (registered.claim.target_risk,)
-    levels = epsilons or tuple(sorted({*LEVELS, registered.privacy.epsilon}, reverse=True))
+    aims = given["targets"] or (registered.claim.target_risk,)
+    levels = given["epsilons"] or tuple(sorted({*LEVELS, registered.privacy.epsilon}, reverse=True))
     found = []
     with progress() as step:
         for each in forecasts(registered, sites, aims, levels, sampled=records is not None):

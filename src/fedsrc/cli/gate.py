@@ -56,16 +56,10 @@ def check_command(score: float, output: str, **given: Any) -> None:
 @options(CERTIFICATE)
 @options(listening(8321, "Where to listen."))
 @click.option("--allow-host", multiple=True, help="Host name that clients may use besides --host; repeatable.")
+@click.option("--rate", type=click.FloatRange(1), default=1000, help="Requests a second, all clients.")
+@click.option("--max-bytes", type=click.IntRange(1), default=65536, help="Largest body.")
 @click.option(
-    "--rate", type=click.FloatRange(1), default=1000, show_default=True, help="Requests a second, all clients."
-)
-@click.option("--max-bytes", type=click.IntRange(1), default=65536, show_default=True, help="Largest body.")
-@click.option(
-    "--reload-seconds",
-    type=click.FloatRange(0.01),
-    default=5.0,
-    show_default=True,
-    help="How often to look for a renewed certificate.",
+    "--reload-seconds", type=click.FloatRange(0.01), default=5.0, help="How often to look for a renewed certificate."
 )
 def serve_command(
     host: str, port: int, allow_host: tuple[str, ...], rate: float, max_bytes: int, reload_seconds: float, **given: Any

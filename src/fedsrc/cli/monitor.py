@@ -8,20 +8,7 @@ from typing import Any
 
 import click
 
-from fedsrc.cli.options import (
-    FORMAT,
-    FRESH,
-    IN_ORDER,
-    KEY,
-    SIGN_WITH,
-    TABLE_OPTIONS,
-    TRUST,
-    choices,
-    given_choices,
-    options,
-    run_folder,
-    server_key,
-)
+from fedsrc.cli.options import FORMAT, TRUST, WHOLE_TABLE, choices, given_choices, options, run_folder, server_key
 from fedsrc.cli.output import show, show_monitor
 from fedsrc.cli.streams import say
 from fedsrc.cli.table import read_table
@@ -30,8 +17,7 @@ from fedsrc.common import signing
 from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
 from fedsrc.monitor.fresh import monitor_table
-from fedsrc.monitor.monitor import MonitorChoices, register_monitor, state, state_of
-from fedsrc.monitor.registered import existing_registration
+from fedsrc.monitor.monitor import MonitorChoices, existing_registration, register_monitor, state, state_of
 from fedsrc.protocol.judgements import Monitor
 from fedsrc.protocol.registration import Registration
 
@@ -50,52 +36,37 @@ DEFAULTS = {
 @click.option("--ledger", type=FilePath, help="The ledger of the certified records: it knows which units are spent.")
 @click.option("--register", "target", type=FilePath, help="Only write the monitor's registration to this file.")
 @click.option("--registration", type=FilePath, help="A monitor's registration that was written before.")
-@IN_ORDER
 @TRUST
-@SIGN_WITH
-@KEY
-@FRESH
 @options(choices(MonitorChoices, DEFAULTS))
-@options(TABLE_OPTIONS)
+@options(WHOLE_TABLE)
 @FORMAT
 def monitor_command(
-    records: Path | None,
-    certificate: Path | None,
-    folder: Path,
-    ledger: Path | None,
-    target: Path | None,
-    registration: Path | None,
-    in_order: bool,
-    trust: tuple[str, ...],
-    sign_with: dict[str, str] | None,
-    key: Path | None,
-    fresh: bool,
-    output: str,
-    **settings: Any,
+    records: Path | None, certificate: Path | None, folder: Path, trust: tuple[str, ...], output: str, **given: Any
 ) -> None:
     """Watch a deployed certificate on fresh labelled RECORDS, table after table, and ring when its risk has risen.
 
     Without RECORDS it shows where the monitor stands. Exit status 0: no alarm; 1: alarm; 2: error.
     """
+    registration, target, ledger = given["registration"], given["target"], given["ledger"]
     if target is not None:
-        write_registration(target, _new(certificate, settings, trust), output)
+        write_registration(target, _new(certificate, given, trust), output)
         return
     if records is None:
         show_monitor(state(folder, trusted=trust, certificate=certificate), output)
     registered = existing_registration(folder, registration, certificate)
-    if registered is not None and (asked := given_choices(MonitorChoices)):
+    if registered is not None and (asked := given_choices(given, MonitorChoices)):
         where = str(registration or folder)
         raise FedsrcError(f"{asked[0]} is fixed by the monitor's registration", where=where, hint="leave it out")
-    registered = registered or _new(certificate, settings, trust)
+    registered = registered or _new(certificate, given, trust)
     if ledger is None:
         raise FedsrcError(
             "--ledger is needed: a unit that was released before must not be released again",
             hint="name the ledger of the certified records, records.csv.ledger for example",
         )
-    signer = signing.load_or_make(server_key(key))
-    site_keys = {name: signing.load(Path(path)) for name, path in (sign_with or {}).items()}
-    table = read_table(records, settings)
-    told = monitor_table(registered, table, folder, ledger, signer, in_order=in_order, fresh=fresh, site_keys=site_keys)
+    signer = signing.load_or_make(server_key(given["key"]))
+    how = {name: given[name] for name in ("in_order", "fresh")}
+    how["site_keys"] = {name: signing.load(Path(path)) for name, path in (given["sign_with"] or {}).items()}
+    told = monitor_table(registered, read_table(records, given), folder, ledger, signer, **how)
     show_monitor(state_of(told), output)
 
 

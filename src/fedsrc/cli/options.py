@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import click
-from click.core import ParameterSource
 from pydantic import BaseModel
 
 from fedsrc.cli.types import COUNTS, DIGITS, EPSILON, JOBS_AT_ONCE, NUMBERS, SHARE, TEXTS, FilePath, FolderPath
@@ -56,40 +55,34 @@ def _one_of(model: type[BaseModel], name: str) -> click.Choice:
 
 # Results
 
-FORMAT = click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+FORMAT = click.option("--format", "output", type=click.Choice(["text", "json"]), default="text")
 
 
 def run_folder(default: str = "run") -> Option[Any]:
     """Declare the folder that a command writes."""
-    return click.option("-o", "--output", "folder", type=FolderPath, default=default, show_default=True)
+    return click.option("-o", "--output", "folder", type=FolderPath, default=default)
 
 
 def output_file(default: str | None = None, **more: Any) -> Option[Any]:
     """Declare the file that a command writes."""
-    shown = default is not None
-    return click.option("-o", "--output", "target", type=FilePath, default=default, show_default=shown, **more)
+    return click.option("-o", "--output", "target", type=FilePath, default=default, **more)
 
 
 def listening(port: int, about: str, *, least: int = 0) -> list[Option[Any]]:
     """Declare where a command listens."""
     free = " 0 takes a free one." if least == 0 else ""
     return [
-        click.option("--host", default="127.0.0.1", show_default=True, help=about),
-        click.option(
-            "--port", type=click.IntRange(least, 65535), default=port, show_default=True, help=f"Its port.{free}"
-        ),
+        click.option("--host", default="127.0.0.1", help=about),
+        click.option("--port", type=click.IntRange(least, 65535), default=port, help=f"Its port.{free}"),
     ]
 
 
-JOBS = click.option(
-    "--jobs", type=JOBS_AT_ONCE, default=-1, show_default=True, help="Blocks of trials at once; -1: one per core."
-)
+JOBS = click.option("--jobs", type=JOBS_AT_ONCE, default=-1, help="Blocks of trials at once; -1: one per core.")
 
 # Keys and trust
 
 KEY = click.option("--key", type=FilePath, help="Signing key (PEM)  [default: the one that `fedsrc keys` shows]")
 SITE_KEY = click.option("--key", type=FilePath, required=True, help="The site's private key, which signs releases.")
-SIGN_WITH = click.option("--sign-with", type=TEXTS, help="Private key files of sites whose keys are registered.")
 CA = click.option("--ca", type=FilePath, help="Certificate of the authority that both ends trust: connections use TLS.")
 INSECURE = click.option("--insecure", is_flag=True, help="Talk to another machine without encryption.")
 
@@ -126,24 +119,32 @@ TABLE_OPTIONS = [
         "--missing",
         type=click.Choice(get_args(Missing)),
         default="refuse",
-        show_default=True,
         help="keep: a missing score is never accepted, a missing loss counts as unsupported.",
     ),
 ]
 FRESH = click.option(
     "--fresh", is_flag=True, help="Assert that no unit was in an earlier table, where the ledger cannot tell."
 )
-IN_ORDER = click.option("--in-order", is_flag=True, help="Use rows in their order, as a stream, not shuffled.")
 LEDGER = click.option("--ledger", type=FilePath, help="The site's ledger  [default: beside the records]")
+UNLABELLED = click.option(
+    "--unlabelled", type=FilePath, help="Other records of the same traffic, without labels: fewer labels then do."
+)
 LEDGER_AND_TABLE = [LEDGER, FRESH, *TABLE_OPTIONS]
+WHOLE_TABLE = [  # all sites of a table in one process
+    click.option("--in-order", is_flag=True, help="Use rows in their order, as a stream, not shuffled."),
+    FRESH,
+    click.option("--sign-with", type=TEXTS, help="Private key files of sites whose keys are registered."),
+    KEY,
+    *TABLE_OPTIONS,
+]
 
 # A model
 
 MODEL = [
     click.option("--model", help="A local model: hub name, folder or .gguf file."),
     click.option("--revision", help="Revision of the model."),
-    click.option("--device", default="auto", show_default=True, help="cpu, cuda, or auto."),
-    click.option("--dtype", type=click.Choice(["auto", *DTYPES]), default="auto", show_default=True),
+    click.option("--device", default="auto", help="cpu, cuda, or auto."),
+    click.option("--dtype", type=click.Choice(["auto", *DTYPES]), default="auto"),
     click.option("--batch-tokens", type=click.IntRange(1), help="Tokens of one forward pass.  [default: by device]"),
     click.option(
         "--recording",
@@ -209,7 +210,11 @@ CHOICES: dict[str, tuple[Any, str]] = {  # its type, or how it is declared, and 
         " without a plan.  [default: sealed with privacy, open without; plain with --batch, --rounds, --policy or"
         " --grid]",
     ),
-    "looks": (click.IntRange(1, 20), "Looks of a sealed certificate, each with its share of the failure probability."),
+    "looks": (
+        click.IntRange(1, 20),
+        "Looks of a sealed certificate, each with its share of the failure probability.  [default: 1; up to 15 for few"
+        " records or labels]",
+    ),
     "objective": (
         click.Choice(get_args(Objective)),
         "What a plan is best for: acceptance with the units there are, or few records, labels or rounds.",
@@ -233,18 +238,15 @@ def _choice(field: Field[Any], default: object) -> Option[Any]:
     if default is None and isinstance(field.default, str | int | float) and kind is not FLAG:
         default = field.default
     shown = "" if default is None else f"  [default: {default}]"
-    flag = "--target" if field.name == "target_risk" else f"--{field.name.replace('_', '-')}"
     how = kind if isinstance(kind, dict) else {"type": kind}
-    return click.option(flag, field.name, default=None, help=about + shown, **how)
+    return click.option(_flag(field.name), field.name, default=None, help=about + shown, **how)
 
 
-def given_choices(kind: type[Choices] | type[MonitorChoices] = Choices) -> list[str]:
-    """Return the flags of choices that were set on the command line or in the environment."""
-    context = click.get_current_context()
-    names = {field.name for field in fields(kind)}
-    return [
-        parameter.opts[0]
-        for parameter in context.command.params
-        if parameter.name in names
-        and context.get_parameter_source(parameter.name) in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-    ]
+def given_choices(given: Mapping[str, object], *kinds: type[Choices] | type[Wish] | type[MonitorChoices]) -> list[str]:
+    """Return the flags of choices that were made: on the command line or in the environment, for none has a default."""
+    names = [field.name for kind in kinds for field in fields(kind)]
+    return [_flag(name) for name in names if given.get(name) is not None]
+
+
+def _flag(name: str) -> str:
+    return "--target" if name == "target_risk" else f"--{name.replace('_', '-')}"

@@ -67,13 +67,9 @@ def finish(
     result |= {"status": "REVOKED", "revoked": revoked.model_dump()} if revoked else {}
     result |= {"forecast": asdict(outlook)} if outlook else {}
     notes = _notes(outlook, folder, development or ["DEVELOPMENT.csv"])
-    show(output, result, *([] if output == "json" else [_card(found, replay, folder, notes, revoked)]))
+    how: dict[str, Any] = {"verify": f"fedsrc verify {folder}", "notes": notes, "revoked": revoked}
+    show(output, result, card_text(found, registration=replay.registration, **how))
     sys.exit(exit_status("CERTIFIED" if sound else found.status, wrong=revoked is not None))
-
-
-def _card(found: Certificate, replay: Replay, folder: Path, notes: tuple[str, ...], revoked: Revocation | None) -> str:
-    verify = f"fedsrc verify {folder}"
-    return card_text(found, registration=replay.registration, verify=verify, notes=notes, revoked=revoked)
 
 
 def _notes(outlook: Forecast | None, folder: Path, development: Sequence[object]) -> tuple[str, ...]:

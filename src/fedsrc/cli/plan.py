@@ -7,16 +7,16 @@ from typing import Any
 
 import click
 
-from fedsrc.cli.options import FORMAT, LEDGER_AND_TABLE, choices, options, output_file
+from fedsrc.cli.options import FORMAT, LEDGER_AND_TABLE, UNLABELLED, choices, options, output_file
 from fedsrc.cli.output import show
-from fedsrc.cli.registering import check_new, choices_of, say_development
+from fedsrc.cli.registering import choices_of, say_development
 from fedsrc.cli.streams import command, say
-from fedsrc.cli.table import mixture_words, read_table
+from fedsrc.cli.table import mixture_words, read_table, unlabelled
 from fedsrc.cli.types import COUNTS, NAMES, FilePath
 from fedsrc.common.durable import write_whole
 from fedsrc.common.places import ledger_beside
 from fedsrc.errors import FedsrcError
-from fedsrc.face import wished
+from fedsrc.face import check_new, wished
 from fedsrc.federation.local import plan_table
 from fedsrc.planning.plan import Wish
 from fedsrc.planning.register import Choices, development_part
@@ -27,34 +27,33 @@ from fedsrc.planning.register import Choices, development_part
 @output_file("registration.toml")
 @click.option("--units", type=COUNTS, help="How many units each site will calibrate with: NAME=N,...")
 @click.option("--sites", type=NAMES, help="Site names, comma-separated  [default: those of the table]")
+@UNLABELLED
 @options(choices(Choices))
 @options(choices(Wish))
 @options(LEDGER_AND_TABLE)
 @FORMAT
-def plan_command(
-    records: Path,
-    target: Path,
-    units: dict[str, int] | None,
-    sites: tuple[str, ...] | None,
-    ledger: Path | None,
-    fresh: bool,
-    output: str,
-    **settings: Any,
-) -> None:
+def plan_command(records: Path, target: Path, sites: tuple[str, ...] | None, output: str, **given: Any) -> None:
     """Choose the certificate and all that it registers on labelled development RECORDS, for --units to come.
 
     It prints what it chose, why, and what the other kind would cost, and writes the registration. RECORDS are released
     once, with noise, and can no longer calibrate.
     """
     check_new(target)
-    table = read_table(records, settings)
-    picked = choices_of(settings, table, records)
-    rooms = units or picked.capacities
+    table = read_table(records, given)
+    picked = choices_of(given, table, records)
+    rooms = given["units"] or picked.capacities
     if rooms is None:
         raise FedsrcError("a plan is for so many units", hint="say how many each site will have: --units north=300")
-    part, place = development_part(table, picked.unit, 1.0), ledger or ledger_beside(records)
+    wish = wished(given)
+    if wish.certificate == "plain":
+        raise FedsrcError(
+            "this leaves nothing to plan: a plan decides on batches, rounds, policy and thresholds",
+            hint="leave them out, or use `fedsrc register`",
+        )
+    part, place = development_part(table, picked.unit, 1.0), given["ledger"] or ledger_beside(records)
     registration, planned = plan_table(
-        picked, table, part, place, wished(settings), units=rooms, sites=sites, fresh=fresh
+        picked, table, part, place, wish, units=rooms, sites=sites, fresh=given["fresh"],
+        **unlabelled(given),
     )  # fmt: skip
     if planned is None:
         raise FedsrcError(

@@ -7,22 +7,19 @@ from typing import Any
 
 import click
 
-from fedsrc.cli.options import FORMAT, LEDGER_AND_TABLE, choices, given_choices, options, output_file
+from fedsrc.cli.options import CHOICES, FORMAT, LEDGER_AND_TABLE, choices, options, output_file
 from fedsrc.cli.output import show
-from fedsrc.cli.registering import check_new, choices_of, say_development
+from fedsrc.cli.registering import choices_of, say_development
 from fedsrc.cli.streams import command, say
 from fedsrc.cli.table import fallback_words, mixture_words, read_table, table_options
 from fedsrc.cli.types import NAMES, FilePath, FolderPath
 from fedsrc.common.durable import write_whole
 from fedsrc.common.places import ledger_beside
-from fedsrc.errors import FedsrcError
+from fedsrc.face import check_new, renewal
 from fedsrc.federation.local import register_table
 from fedsrc.planning.register import Choices, development_part, register_grid
-from fedsrc.planning.renew import renew
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.wording_2 import thresholds_words
-
-RENEWABLE = ("validity_days", "server_key", "site_keys", "capacities")  # what a renewal may change
 
 
 @click.command("register")
@@ -34,14 +31,7 @@ RENEWABLE = ("validity_days", "server_key", "site_keys", "capacities")  # what a
 @options(LEDGER_AND_TABLE)
 @FORMAT
 def register_command(
-    records: Path | None,
-    target: Path,
-    sites: tuple[str, ...] | None,
-    run: Path | None,
-    ledger: Path | None,
-    fresh: bool,
-    output: str,
-    **settings: Any,
+    records: Path | None, target: Path, sites: tuple[str, ...] | None, output: str, **given: Any
 ) -> None:
     """Fix everything before calibration: thresholds from labelled development RECORDS, and your choices.
 
@@ -49,24 +39,25 @@ def register_command(
     records are needed, and with --renew none are read.
     """
     check_new(target)
+    run = given["run"]
     after = command("fedsrc", "certify", "FRESH.csv", "--registration", target)
     if run is not None:
-        if records is not None or sites is not None:
-            raise FedsrcError("with --renew no RECORDS and no --sites are given", hint="they are those of the run")
-        registration = renewal(run, settings)
+        target_risk, epsilon = given.pop("target_risk"), given.pop("epsilon")
+        rest = {name: value for name, value in given.items() if name in CHOICES}
+        registration = renewal(run, records, target_risk, epsilon, sites, rest)
     elif records is None:
-        registration = register_grid(choices_of(settings, None, target), sites)
+        registration = register_grid(choices_of(given, None, target), sites)
         after = command("fedsrc", "forecast", target, "--acceptance", 0.4, "--risk", 0.1)
     else:
-        table = read_table(records, settings)
-        picked = choices_of(settings, table, records)
-        part, place = development_part(table, picked.unit, 1.0), ledger or ledger_beside(records)
-        registration = register_table(picked, table, part, place, sites=sites, fresh=fresh)
+        table = read_table(records, given)
+        picked = choices_of(given, table, records)
+        part, place = development_part(table, picked.unit, 1.0), given["ledger"] or ledger_beside(records)
+        registration = register_table(picked, table, part, place, sites=sites, fresh=given["fresh"])
         if registration.development is not None:
             say_development(table, registration.development, picked)
         for line in fallback_words(registration, picked):
             say(line)
-        after = command("fedsrc", "forecast", target, "--records", records, *table_options(settings))
+        after = command("fedsrc", "forecast", target, "--records", records, *table_options(given))
     for line in renewal_words(registration) if run else mixture_words(registration):
         say(line)
     write_whole(target, registration.to_toml().encode())
@@ -78,15 +69,6 @@ def register_command(
         f"  Thresholds: {thresholds_words(registration)}.",
         f"Next: {after}",
     )
-
-
-def renewal(run: Path, settings: dict[str, Any]) -> Registration:
-    """Register a run's claim anew; a choice that the certificate fixes is refused."""
-    free = {f"--{name.replace('_', '-')}" for name in RENEWABLE}
-    fixed = [flag for flag in given_choices() if flag not in free]
-    if fixed:
-        raise FedsrcError(f"{fixed[0]} is fixed by the certificate that is renewed", hint="leave it out")
-    return renew(run, **{name: settings[name] for name in RENEWABLE})
 
 
 def renewal_words(registration: Registration) -> list[str]:

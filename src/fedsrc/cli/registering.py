@@ -9,7 +9,6 @@ from typing import Any
 from fedsrc.cli.streams import say
 from fedsrc.cli.table import development_words, fallback_words, mixture_words
 from fedsrc.common.words import count
-from fedsrc.errors import FedsrcError
 from fedsrc.face import DEVELOPMENT_SHARE, chosen
 from fedsrc.federation.local import plan_table
 from fedsrc.planning.labels import development_labels
@@ -23,12 +22,16 @@ from fedsrc.server.wording_2 import thresholds_words
 
 
 def new_registration(
-    table: Records, picked: Choices, ledger: Path, wish: Wish, *, in_order: bool = False, fresh: bool = False
-) -> Registration:
+    table: Records, picked: Choices, ledger: Path, wish: Wish, *, in_order: bool = False, fresh: bool = False,
+    unlabelled: Records | None = None, unlabelled_ledger: Path | None = None,
+) -> Registration:  # fmt: skip
     """Register from a part of the table itself, planned on it, and say so."""
     picked = held_together(picked, table)
     development = set_apart(table, picked)
-    registration, planned = plan_table(picked, table, development, ledger, wish, in_order=in_order, fresh=fresh)
+    registration, planned = plan_table(
+        picked, table, development, ledger, wish, unlabelled=unlabelled, unlabelled_ledger=unlabelled_ledger,
+        in_order=in_order, fresh=fresh,
+    )  # fmt: skip
     say(f"Thresholds: {thresholds_words(registration)}.")
     for line in planned.lines() if planned else ():
         say(line)
@@ -68,13 +71,6 @@ def say_development(table: Records, development: Development, picked: Choices) -
     units = development_count(table, development, picked.unit)
     for line in development_words(units, picked.unit, development_labels(table, development, picked.unit), wanted):
         say(line)
-
-
-def check_new(target: Path) -> None:
-    """Refuse to write a registration over another."""
-    if target.exists():
-        hint = "a registration is never changed: choose another -o, or delete the file if no site was asked under it"
-        raise FedsrcError("exists already", where=str(target), hint=hint)
 
 
 def choices_of(settings: Mapping[str, Any], table: Records | None, path: Path) -> Choices:

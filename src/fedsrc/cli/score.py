@@ -47,28 +47,24 @@ COUNT = Parsed("count", _count)
 def _chosen(flag: str, kind: Any, about: str) -> Option[Any]:
     """Declare an option whose choices are those of a Literal, the first of them by default."""
     names = get_args(kind)
-    return click.option(flag, type=click.Choice(names), default=names[0], show_default=True, help=about)
+    return click.option(flag, type=click.Choice(names), default=names[0], help=about)
 
 
 SAMPLING = [
-    click.option("--samples", "count", type=COUNT, default="5", show_default=True, help=ABOUT_SAMPLES),
+    click.option("--samples", "count", type=COUNT, default="5", help=ABOUT_SAMPLES),
     click.option("--sample-recording", type=FilePath, help=f"{ABOUT_DRAWN}  [default: beside -o]"),
     click.option("--temperature", type=float, help=f"Of drawn responses.  [default: {Sampling.temperature:g}]"),
     click.option("--top-p", type=float, help=f"Of drawn responses.  [default: {Sampling.top_p:g}]"),
     click.option("--sample-tokens", type=int, help=f"Most tokens of one.  [default: {Sampling.max_tokens}]"),
     click.option("--sample-seed", type=int, help=f"What decides the draws.  [default: {Sampling.seed}]"),
+    click.option("--embedding", default=EMBEDDING, help="Model that embeds texts: hub name or folder."),
     click.option(
-        "--embedding", default=EMBEDDING, show_default=True, help="Model that embeds texts: hub name or folder."
-    ),
-    click.option(
-        "--entailment",
-        help="Model that judges entailment: hub name or folder.  [default: none, embeddings stand in]",
+        "--entailment", help="Model that judges entailment: hub name or folder.  [default: none, embeddings stand in]"
     ),
     click.option(
         "--similar",
         type=float,
         default=Settings.similar,
-        show_default=True,
         help="Cosine from which two embedded texts are taken to mean the same.",
     ),
 ]
@@ -77,23 +73,21 @@ SAMPLING = [
 @click.command("score", epilog="Scores: " + "; ".join(f"{name}: {each.about}" for name, each in SCORES.items()))
 @click.argument("answers", type=FilePath)
 @output_file("records.parquet")
-@click.option("--score", "names", multiple=True, default=("lift",), show_default=True, help=ABOUT_SCORE)
+@click.option("--score", "names", multiple=True, default=("lift",), help=ABOUT_SCORE)
 @options(MODEL)
 @click.option("--server", help=ABOUT_SERVER)
 @click.option(
     "--backend",
     type=click.Choice(BACKENDS),
     default=BACKENDS[0],
-    show_default=True,
     help="What runs a local model; llama.cpp reads .gguf files.",
 )
-@click.option("-B", "--clip", type=float, default=Settings.B, show_default=True, help="Clipping of the lift.")
-@click.option("--window", type=int, default=Settings.window, show_default=True, help="Tokens of a window.")
+@click.option("-B", "--clip", type=float, default=Settings.B, help="Clipping of the lift.")
+@click.option("--window", type=int, default=Settings.window, help="Tokens of a window.")
 @click.option(
     "--control",
     type=click.Choice(CONTROLS),
     default=Settings.control,
-    show_default=True,
     help="What stands in for the evidence in the comparison.",
 )
 @_chosen("--loss", Loss, "Any unsupported part counts 1, or the share of unsupported characters.")

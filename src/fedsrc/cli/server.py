@@ -22,9 +22,7 @@ SECONDS = click.FloatRange(1, 1e6)
 
 
 def _patience(name: str, about: str) -> Option[Any]:
-    return click.option(
-        f"--{name}-seconds", type=SECONDS, default=getattr(Patience, name), show_default=True, help=about
-    )
+    return click.option(f"--{name}-seconds", type=SECONDS, default=getattr(Patience, name), help=about)
 
 
 @click.command("server")

@@ -16,7 +16,7 @@ from fedsrc.common.signing import load
 from fedsrc.federation.flower.plans import node_name, node_plan
 from fedsrc.federation.flower.processes import Tls
 from fedsrc.federation.live.log import open_log
-from fedsrc.federation.live.site_process import SitePlan, serve_site
+from fedsrc.federation.live.site_process import serve_site
 from fedsrc.federation.live.site_socket import socket_of
 from fedsrc.protocol.registration import Registration
 
@@ -41,9 +41,9 @@ def site_command(registration: Path, records: Path, name: str, key: Path, **give
     stop_on_terminate()
     place, link, node_key = given["socket"] or socket_of(records), given["superlink"], given["node_key"]
     node = node_plan(name, records, place, link, Tls(given["ca"]), node_key, given["insecure"]) if link else None
-    plan = SitePlan(
-        Registration.read(registration), name, table_at(records, given), given["ledger"] or ledger_beside(records),
-        load(key), place, node, node_name(node_key, private=link is not None), given["fresh"],
-    )  # fmt: skip
     with open_log(given["log"], aloud=True) as tell:
-        serve_site(plan, tell)
+        serve_site(
+            Registration.read(registration), name, table_at(records, given), given["ledger"] or ledger_beside(records),
+            load(key), socket=place, node=node, node_key=node_name(node_key, private=link is not None),
+            fresh=given["fresh"], tell=tell,
+        )  # fmt: skip

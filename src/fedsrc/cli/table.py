@@ -17,7 +17,7 @@ from fedsrc.planning.register import Choices
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.rows import Rows, tidy
 from fedsrc.records.stream import Table
-from fedsrc.records.table import Columns
+from fedsrc.records.table import Columns, read_records
 from fedsrc.records.units import LOCAL_SITE, Names, Records, Unit
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.site import note_used
@@ -93,6 +93,16 @@ def note_used_up(file: Path, ledger: Path | None, sha256: str, answers: pl.DataF
 def table_at(path: Path, settings: Mapping[str, Any]) -> Table:
     """Return the table, not yet read, under the user's column names."""
     return Table(path, Columns(**{name: settings[f"{name}_column"] for name in COLUMNS}), settings["missing"])
+
+
+def unlabelled(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the table of unlabelled records, if there is one, under the same column names; with its ledger."""
+    path = settings["unlabelled"]
+    if path is None:
+        return {}
+    names = Columns(**{name: settings[f"{name}_column"] for name in COLUMNS})
+    found = read_records(path, columns=names, missing=settings["missing"], labelled=False)
+    return {"unlabelled": found, "unlabelled_ledger": settings["ledger"] or ledger_beside(path)}
 
 
 def read_table(path: Path, settings: Mapping[str, Any]) -> Records:

@@ -37,24 +37,17 @@ KINDS = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json", ".
 @click.option("--live", is_flag=True, help="Serve the page while the run is on; it keeps itself fresh.")
 @options(listening(8765, "Address of the live page."))
 def view_command(
-    folder: Path,
-    target: Path | None,
-    kind: str | None,
-    trust: tuple[str, ...],
-    monitor: Path | None,
-    live: bool,
-    host: str,
-    port: int,
-    **life: Any,
+    folder: Path, target: Path | None, kind: str | None, trust: tuple[str, ...], monitor: Path | None, **given: Any
 ) -> None:
     """The card of a run: what it says, on what evidence, and what it does not say. Changes nothing in the run.
 
     Exit status 0 certified or still open, 1 abstained, revoked or with an alarm, 2 error.
     """
-    if live:
+    life = {name: given[name] for name in ("successions", "revocations")}
+    if given["live"]:
         if target is not None or kind is not None or trust or any(life.values()):
             raise FedsrcError("--live serves a page; leave -o, --format, --trust and the like out")
-        serve(folder, host, port, monitor)
+        serve(folder, given["host"], given["port"], monitor)
         return
     chosen = kind or _kind(target)
     state = None if monitor is None else watched_by(monitor, folder, trusted=trust)

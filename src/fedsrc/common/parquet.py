@@ -11,9 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import polars as pl
+
 from fedsrc.common.durable import open_regular
 from fedsrc.errors import FedsrcError
 
+UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException)  # a damaged table can make polars panic
 MAGIC, TAIL = b"PAR1", 8
 MAX_FOOTER = 32_000_000  # bytes
 FREE_ROWS, ROWS_PER_BYTE = 3_000_000, 30  # more rows than the first need so many bytes of file

@@ -7,23 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from fedsrc.data import findings
+from fedsrc.data import findings, manifest
 from fedsrc.data.answers import Answer, Notes, Span
 from fedsrc.data.collection import SourceFile
-from fedsrc.data.manifest import (
-    SEVERITIES,
-    Auc,
-    Count,
-    Duplicates,
-    Finding,
-    Label,
-    Lengths,
-    Manifest,
-    Marks,
-    Rate,
-    Text,
-    label_of,
-)
+from fedsrc.data.manifest import SEVERITIES, Finding, Label, Manifest, Text, label_of
 from fedsrc.maths.rank import chance_above
 
 FORMAT = 1
@@ -79,15 +66,10 @@ def audit(
     )
 
 
-def length_auc(supported: Sequence[int], unsupported: Sequence[int]) -> float:
-    """Return the chance that an unsupported response is longer than a supported one, ties counted half."""
-    return chance_above(np.asarray(unsupported), np.asarray(supported))
-
-
-def _marks(answers: Sequence[Answer], notes: Mapping[str, Notes]) -> Marks:
+def _marks(answers: Sequence[Answer], notes: Mapping[str, Notes]) -> manifest.Marks:
     pairs = [(answer, span) for answer in answers for span in notes[answer.id].spans]
     alone = sum(bool(notes[a.id].spans) and all(s.implicit_true for s in notes[a.id].spans) for a in answers)
-    return Marks(
+    return manifest.Marks(
         spans=len(pairs),
         outside=sum(_outside(answer, span) for answer, span in pairs),
         reversed=sum(span.end <= span.start for _, span in pairs),
@@ -107,32 +89,32 @@ def _other_text(answer: Answer, span: Span) -> bool:
     return fits and span.text not in (None, answer.response[span.start : span.end])
 
 
-def _duplicates(answers: Sequence[Answer]) -> Duplicates:
+def _duplicates(answers: Sequence[Answer]) -> manifest.Duplicates:
     responses = Counter((answer.source, answer.response.strip()) for answer in answers)
     evidence = Counter(text for text, _ in {(answer.evidence.strip(), answer.source) for answer in answers})
     splits = Counter(source for source, _ in {(answer.source, answer.split) for answer in answers})
-    return Duplicates(*(sum(number > 1 for number in each.values()) for each in (responses, evidence, splits)))
+    return manifest.Duplicates(*(sum(number > 1 for number in each.values()) for each in (responses, evidence, splits)))
 
 
-def _counts(answers: Iterable[Answer]) -> tuple[Count, ...]:
+def _counts(answers: Iterable[Answer]) -> tuple[manifest.Count, ...]:
     found = Counter((a.group, a.generator, a.split, label_of(a)) for a in answers)
-    return tuple(Count(*kind, found[kind]) for kind in sorted(found))
+    return tuple(manifest.Count(*kind, found[kind]) for kind in sorted(found))
 
 
-def _rates(answers: Iterable[Answer]) -> tuple[Rate, ...]:
+def _rates(answers: Iterable[Answer]) -> tuple[manifest.Rate, ...]:
     labels: dict[str, list[Label]] = defaultdict(list)
     for answer in answers:
         if answer.loss is not None:
             labels[answer.generator].append(label_of(answer))
-    return tuple(Rate(name, len(labels[name]), labels[name].count("unsupported")) for name in sorted(labels))
+    return tuple(manifest.Rate(name, len(labels[name]), labels[name].count("unsupported")) for name in sorted(labels))
 
 
-def _lengths(answers: Iterable[Answer]) -> tuple[Lengths, ...]:
+def _lengths(answers: Iterable[Answer]) -> tuple[manifest.Lengths, ...]:
     sizes: dict[tuple[Text, Label], list[int]] = defaultdict(list)
     for answer in answers:
         sizes["evidence", label_of(answer)].append(len(answer.evidence))
         sizes["response", label_of(answer)].append(len(answer.response))
-    return tuple(Lengths(text, label, _quantiles(sizes[text, label])) for text, label in sorted(sizes))
+    return tuple(manifest.Lengths(text, label, _quantiles(sizes[text, label])) for text, label in sorted(sizes))
 
 
 def _quantiles(sizes: Sequence[int]) -> dict[str, int]:
@@ -140,7 +122,7 @@ def _quantiles(sizes: Sequence[int]) -> dict[str, int]:
     return {f"{level:g}": int(value) for level, value in zip(QUANTILES, values, strict=True)}
 
 
-def _ranks(answers: Sequence[Answer]) -> tuple[Auc, ...]:
+def _ranks(answers: Sequence[Answer]) -> tuple[manifest.Auc, ...]:
     """Return the length's AUC over all answers, then of each group where there are several."""
     groups = {answer.group for answer in answers}
     found = []
@@ -151,5 +133,6 @@ def _ranks(answers: Sequence[Answer]) -> tuple[Auc, ...]:
                 sizes[label_of(answer)].append(len(answer.response))
         right, wrong = sizes["supported"], sizes["unsupported"]
         if right and wrong:
-            found.append(Auc(group, length_auc(right, wrong), len(right), len(wrong)))
+            longer = chance_above(np.asarray(wrong), np.asarray(right))
+            found.append(manifest.Auc(group, longer, len(right), len(wrong)))
     return tuple(found)

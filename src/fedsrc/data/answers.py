@@ -18,8 +18,7 @@ from typing import IO, Any
 import polars as pl
 
 from fedsrc.common.durable import check_regular
-from fedsrc.common.parquet import check_unpacked
-from fedsrc.common.tables import UNREADABLE
+from fedsrc.common.parquet import UNREADABLE, check_unpacked
 from fedsrc.errors import FedsrcError
 
 
@@ -120,7 +119,7 @@ def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         with _open(path) as file:
             for number, line in enumerate(file, start=1):
                 if line.strip():
-                    yield f"{path} line {number}", _object(line, f"{path} line {number}")
+                    yield f"{path} line {number}", json_object(line, f"{path} line {number}")
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise FedsrcError(f"cannot be read: {error}", where=str(path)) from error
 
@@ -131,13 +130,14 @@ def _open(path: Path) -> IO[str]:
     return path.open(encoding="utf-8-sig")
 
 
-def _object(line: str, where: str) -> dict[str, Any]:
+def json_object(line: str | bytes, where: str, problem: str = "not a JSON object") -> dict[str, Any]:
+    """Parse a line that must hold a JSON object."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise FedsrcError("not a JSON object", where=where)
+        raise FedsrcError(problem, where=where)
     return value
 
 

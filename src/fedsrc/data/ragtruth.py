@@ -31,25 +31,14 @@ class _Source(NamedTuple):
     evidence: str
 
 
-def read_ragtruth(
-    folder: Path, *, task: str | None = None, model: str | None = None, split: str | None = None
-) -> list[Answer]:
-    """Read responses with their sources, optionally of one task (QA, Summary, Data2txt), generator or split."""
-    return [each.answer for each in read_noted(folder, task=task, model=model, split=split)]
-
-
-def read_noted(
-    folder: Path, *, task: str | None = None, model: str | None = None, split: str | None = None
-) -> list[Noted]:
-    """Read the same answers, each with its spans and the annotators' note on its quality."""
+def read_noted(folder: Path) -> list[Noted]:
+    """Read responses with their sources, each with its spans and the annotators' note on its quality."""
     sources = _sources(find(folder, "source_info"))
     found = [_noted(row, sources, where) for where, row in json_lines(find(folder, "response"))]
     check_ids((each.answer for each in found), str(folder))
-    wanted = {"group": task, "generator": model, "split": split}
-    kept = [each for each in found if all(v in (None, getattr(each.answer, name)) for name, v in wanted.items())]
-    if not kept:
-        raise FedsrcError("no response fits", where=str(folder), hint="check the task, the generator and the split")
-    return kept
+    if not found:
+        raise FedsrcError("there are no responses in it", where=str(folder))
+    return found
 
 
 def evidence_of(source: dict[str, Any], where: str = "source_info") -> tuple[str, str]:

@@ -13,18 +13,10 @@ from pathlib import Path
 from fedsrc.common.durable import read_bytes, write_whole
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
+from fedsrc.protocol import messages
 from fedsrc.protocol.certificate import Certificate, MonitorAccount
 from fedsrc.protocol.handshake import Hello
-from fedsrc.protocol.messages import (
-    MAX_BYTES,
-    Answer,
-    Release,
-    Request,
-    SignedRequest,
-    from_the_future,
-    parse_release,
-    read_request,
-)
+from fedsrc.protocol.messages import MAX_BYTES, Answer, Release, Request, SignedRequest
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Ended
 from fedsrc.records.stream import Table
@@ -84,7 +76,7 @@ def answer_file(
 
     Records are found and read only once the request has passed every check; a table on disk is read in batches.
     """
-    order = read_request(path)
+    order = messages.read_request(path)
     request = order.request
     registration = admit(order, request.site, ledger, key, where=str(path))
     stored = ledger.stored(request)
@@ -116,14 +108,14 @@ def _take_in(session: Session, files: Iterable[Path], outcome: Collected) -> dic
     for path in files:
         data = read_bytes(path, MAX_BYTES)
         try:
-            release = parse_release(data)
+            release = messages.parse_release(data)
         except FedsrcError as error:
             raise FedsrcError(f"refused: {error.what}", where=str(path)) from error
         earlier = session.replay.history.get(release.request)
         if earlier is not None:
             outcome.too_late[path] = earlier
             continue
-        problem = session.replay.foreign(release) or from_the_future(release)
+        problem = session.replay.foreign(release) or messages.from_the_future(release)
         if problem is not None:
             raise FedsrcError(f"refused: {problem}", where=str(path), hint="nothing was changed")
         good[path] = release, data

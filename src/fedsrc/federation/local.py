@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from fedsrc.common.signing import Key
@@ -27,6 +27,7 @@ from fedsrc.site.holder import Holder
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow, check_limit
 from fedsrc.site.site import Site, open_sites
+from fedsrc.site.unlabelled import release_unlabelled
 
 
 class LocalCarrier:
@@ -34,11 +35,8 @@ class LocalCarrier:
     table lacks, from what the ledger keeps."""
 
     def __init__(self, sites: Sequence[Site], ledger: Ledger) -> None:
-        self._sites, self._ledger, self._registration = (
-            {site.name: site for site in sites},
-            ledger,
-            sites[0].registration,
-        )
+        self._sites, self._ledger = {site.name: site for site in sites}, ledger
+        self._registration = sites[0].registration
         self._holder = Holder(self._registration, self._sites)
 
     def __call__(self, requests: Sequence[Request], /) -> list[Answer]:
@@ -95,20 +93,34 @@ def plan_table(
     *,
     units: Mapping[str, int] | None = None,
     sites: Sequence[str] | None = None,
+    unlabelled: Records | None = None,
+    unlabelled_ledger: Path | None = None,
     in_order: bool = False,
     fresh: bool = False,
 ) -> tuple[Registration, Planned | None]:
     """Register from a table, and plan on its development units: for those that it leaves to calibrate, or for `units`
-    of each site. None: nothing is planned, because that was asked, or there is no evidence to plan on."""
+    of each site. None: nothing is planned, because that was asked, or there is no evidence to plan on.
+
+    Unlabelled records are released once, with noise, and show how many answers are accepted; a ledger of their own
+    keeps that release for other tables too.
+    """
     for name in units or ():
         if name not in (sites or records.site_names):
             raise FedsrcError(f"units are given for {name!r}, which is no site", hint="name the sites with `sites=`")
     base = register_table(choices, records, development, ledger_path, sites=sites, in_order=in_order, fresh=fresh)
     known = None if wish.certificate == "plain" else evidence(base, records, development)
+    if unlabelled is not None and (known is None or wish.certificate == "open"):  # before they are released
+        raise FedsrcError("unlabelled records are for planned sealed certificates", hint="leave `unlabelled=` out")
     if known is None:
         return base, None
+    releases = None
+    if unlabelled is not None:
+        with ExitStack() as opened:
+            apart = [] if unlabelled_ledger in (None, ledger_path) else [unlabelled_ledger]
+            ledger, *own = (opened.enter_context(closing(Ledger(path))) for path in (ledger_path, *apart))
+            releases = release_unlabelled(base, unlabelled, ledger, own=own[0] if own else None, fresh=fresh)
     rest = units or {name: len(each) for name, each in calibrating(base, records).items()}
-    made = plan(base, known, rest, wish)
+    made = plan(base, known, rest, wish, releases)
     return made.registration, made
 
 

@@ -12,10 +12,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, NamedTuple, Self, TypeVar, get_args
 
 from fedsrc.common.durable import read_text
@@ -89,7 +89,7 @@ class Status:
     revoked: str | None
 
 
-class Gate:
+class Gate(AbstractContextManager["Gate"]):
     """Accept a score if a trusted, current certificate does. Any number of threads may share one gate.
 
     Args:
@@ -130,11 +130,8 @@ class Gate:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.path, self.renew_days, self._target = Path(certificate), renew_days, target
-        self._keys, self._claim, self._clock = (
-            trust.trusted_keys(trusted, successions),
-            trust.expected_claim(claim or {}),
-            clock,
-        )
+        self._keys, self._clock = trust.trusted_keys(trusted, successions), clock
+        self._claim = trust.expected_claim(claim or {})
         self._file = self.path / CERTIFICATE if self.path.is_dir() else self.path
         self.halt_file = beside(self._file) if halt_file is None else Path(halt_file)
         self._files = threading.Lock()  # one thread at a time reads and writes files
@@ -242,12 +239,7 @@ class Gate:
         """The text of the certificate in force, as it was signed."""
         return self._held.certificate.text
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _read(self, held: Trusted | None) -> Trusted:

@@ -49,9 +49,7 @@ class Halt(Frozen):
 
 def later(one: Halt | None, other: Halt | None) -> Halt | None:
     """Return the halt that covers what both cover; the first if they are of one time."""
-    if one is None or other is None:
-        return one or other
-    return one if one.calibrated >= other.calibrated else other
+    return max((each for each in (one, other) if each), key=lambda each: each.calibrated, default=None)
 
 
 def beside(certificate: Path) -> Path:

@@ -111,13 +111,6 @@ def check_time(found: Trusted, now: float, where: str) -> None:
 
 def _about(found: Certificate) -> dict[str, object]:
     """Return what a certificate speaks of. A renewal speaks of the same."""
-    claim = found.claim
-    return {
-        "score": claim.score,
-        "loss": claim.loss,
-        "population": claim.population,
-        "target_risk": claim.target_risk,
-        "failure_probability": claim.failure_probability,
-        "unit": found.privacy.unit,
-        "sites": [(site.name, site.weight, site.drift) for site in found.sites],
-    }
+    about = found.claim.model_dump(include={"score", "loss", "population", "target_risk", "failure_probability"})
+    sites = [(site.name, site.weight, site.drift) for site in found.sites]
+    return {**about, "unit": found.privacy.unit, "sites": sites}

@@ -29,7 +29,8 @@ FEWEST = 256.0  # what the largest weights are at least, so that rounding change
 class ContrastCode:
     """The integer encoding of units: R d, then second moments and accepted masses, each times a weight.
 
-    `accepted` is empty where second moments show accepted mass already: one target, units of one binary answer.
+    `accepted` is empty where second moments show accepted mass already (one target, units of one binary answer) or
+    unlabelled records do; `second` where contrasts are tested by themselves.
     """
 
     r: tuple[Fraction, ...]
@@ -40,7 +41,7 @@ class ContrastCode:
 
     @property
     def rows(self) -> int:
-        return len(self.second)
+        return len(self.R)
 
     @property
     def m(self) -> int:
@@ -49,7 +50,7 @@ class ContrastCode:
     @property
     def lengths(self) -> tuple[int, int]:
         """How many integers the two parts of a release hold."""
-        return self.rows, self.rows + len(self.accepted)
+        return self.rows, len(self.second) + len(self.accepted)
 
     @property
     def unit(self) -> int:
@@ -63,10 +64,10 @@ class ContrastCode:
         """
         rd = self.unit // self.g
         d = np.concatenate([int(each * rd) * s - int(rd - each * rd) * u for each in self.r], axis=-1)
-        shift = np.repeat([int(rd - 2 * each * rd) for each in self.r], self.m).astype(d.dtype)
-        q = d * d + shift * self.g * d
-        weighed = d @ np.array(self.R, dtype=d.dtype).T
-        parts = [weighed, q * np.array(self.second, dtype=d.dtype)]
+        parts = [d @ np.array(self.R, dtype=d.dtype).T]
+        if self.second:
+            shift = np.repeat([int(rd - 2 * each * rd) for each in self.r], self.m).astype(d.dtype)
+            parts.append((d * d + shift * self.g * d) * np.array(self.second, dtype=d.dtype))
         if self.accepted:
             parts.append((u + s) * np.array(self.accepted, dtype=d.dtype))
         return np.concatenate(parts, axis=-1)
@@ -89,7 +90,7 @@ class ContrastCode:
     def covers_masses(self) -> bool:
         """Whether second moments weigh at most twice what the least contrast does: then no shared masses are farther
         apart than one-answer types. Theory: (xiii) Shaped noise, c <= 2 lambda."""
-        return max(self.second) * self.unit <= math.sqrt(2.0) * float(self._lengths[-1]) * (1.0 - 1e-9)
+        return max(self.second, default=0) * self.unit <= math.sqrt(2.0) * float(self._lengths[-1]) * (1.0 - 1e-9)
 
     @property
     def condition(self) -> float:
@@ -104,7 +105,7 @@ class ContrastCode:
     def largest(self) -> int:
         """A bound on every coordinate of one unit, whatever masses it has."""
         contrast = self.unit * max(sum(map(abs, row)) for row in self.R)
-        return max(contrast, self.unit**2 * max(self.second), self.g * max(self.accepted, default=0))
+        return max(contrast, self.unit**2 * max(self.second, default=0), self.g * max(self.accepted, default=0))
 
     @cached_property
     def inverse(self) -> Floats:
@@ -113,27 +114,31 @@ class ContrastCode:
 
     @cached_property
     def second_unit(self) -> Floats:
-        """What one lattice unit of a second moment is in units of mass."""
+        """What one lattice unit of a second moment is in units of mass; nothing where none are released."""
+        if not self.second:
+            return np.zeros(self.rows)
         return 1.0 / (np.array(self.second, dtype=np.float64) * float(self.unit) ** 2)
 
     @cached_property
     def accepted_unit(self) -> Floats:
-        """What one lattice unit of accepted mass is, per threshold."""
+        """What one lattice unit of accepted mass is, per threshold; nothing where none is shown."""
         if self.accepted:
             return 1.0 / (np.array(self.accepted, dtype=np.float64) * self.g)
         r = float(self.r[0])
         return self.second_unit[: self.m] / (r * (1.0 - r))
 
     def decode(self, sums: Floats) -> tuple[Floats, Floats, Floats]:
-        """Contrasts, second moments and accepted masses (a lower bound on them where none are released), from sums
-        (..., p). Theory: (xiii) Acceptance."""
-        contrast = sums[..., : self.rows] @ self.inverse.T
-        second = sums[..., self.rows : 2 * self.rows]
-        accepted = sums[..., 2 * self.rows :] if self.accepted else second[..., : self.m]
+        """Contrasts, second moments and accepted masses (a lower bound on them where second moments show them), from
+        sums (..., p); zeros for what is not released. Theory: (xiii) Acceptance."""
+        contrast, rest = sums[..., : self.rows] @ self.inverse.T, sums[..., self.rows :]
+        second = rest[..., : self.rows] if self.second else np.zeros_like(contrast)
+        accepted = rest[..., len(self.second) :] if self.accepted else second[..., : self.m]
         return contrast, second * self.second_unit, accepted * self.accepted_unit
 
 
-def rounded(metric: Metric, r: tuple[Fraction, ...], g: int, fineness: int, *, accepted: bool) -> ContrastCode:
+def rounded(
+    metric: Metric, r: tuple[Fraction, ...], g: int, fineness: int, *, accepted: bool, second: bool = True
+) -> ContrastCode:
     """Round a metric to integers, with a diameter of at least about `fineness` lattice units, and more where masses are
     so fine that weights would be few. Second moments of masses that are shared (g > 1) weigh no more than the
     enumeration of types covers."""
@@ -142,7 +147,7 @@ def rounded(metric: Metric, r: tuple[Fraction, ...], g: int, fineness: int, *, a
     R = np.rint(K * unit * np.linalg.cholesky(metric.X).T)
     least = float(np.linalg.svd(R, compute_uv=False)[-1]) / (K * unit)
     c = metric.c if g == 1 else np.minimum(metric.c, 2.0 * least**2 * (1.0 - 1e-6))
-    second = np.maximum(1.0, np.floor(K * np.sqrt(c)))
+    q = np.maximum(1.0, np.floor(K * np.sqrt(c)))
     top = np.maximum(1.0, np.rint(K * unit * (unit // g) * np.sqrt(metric.y)))
-    weights = tuple(map(int, top)) if accepted else ()
-    return ContrastCode(r, g, tuple(tuple(map(int, row)) for row in R), tuple(map(int, second)), weights)
+    weights = [tuple(map(int, each)) if there else () for each, there in ((q, second), (top, accepted))]
+    return ContrastCode(r, g, tuple(tuple(map(int, row)) for row in R), *weights)

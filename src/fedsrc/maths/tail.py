@@ -36,6 +36,21 @@ def critical(alpha: float, nu: float) -> float:
     return math.log(1.0 / alpha) + _peak(math.sqrt(nu), -float(ndtri(alpha))) + MARGIN
 
 
+def criticals(alpha: ArrayLike, nu: ArrayLike, *, within: bool = False) -> Floats:
+    """c(alpha, nu) of whole arrays, from above; `within` for all noise variances up to nu. Theory: (xiii) Exact tail.
+
+    The peak of a concave function, by Newton's method from a table: what it lacks is far below the margin.
+    """
+    alpha, sd = np.asarray(alpha, dtype=np.float64), np.sqrt(np.asarray(nu, dtype=np.float64))
+    y = np.interp(sd, *_hazards())
+    for _ in range(2):
+        hazard = np.exp(-y * y / 2.0 - math.log(2.0 * math.pi) / 2.0 - log_ndtr(-y))
+        y = y - (hazard - sd) / np.maximum(hazard * (hazard - y), 1e-12)
+    y = np.minimum(y, -ndtri(alpha))
+    more = np.where(sd > 0, log_ndtr(-y) + y * sd + MARGIN, 0.0)
+    return np.asarray((np.maximum(more, 0.0) if within else more) - np.log(alpha))
+
+
 def critical_near(alpha: ArrayLike, nu: ArrayLike) -> Floats:
     """c(alpha, nu) of whole arrays, to 1e-6 and maybe from below: for plans and simulations, never a certificate."""
     alpha, sd = np.asarray(alpha, dtype=np.float64), np.sqrt(np.asarray(nu, dtype=np.float64))

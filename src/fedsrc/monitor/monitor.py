@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from fedsrc.maths.kinds import Adjacency
 from fedsrc.protocol.certificate import MonitorAccount, WatchedRound
 from fedsrc.protocol.damage import check_same
 from fedsrc.protocol.judgements import Sealed
-from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
+from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration, Schedule
 from fedsrc.protocol.succession import keys_of
 from fedsrc.protocol.transcript import Chain, read_entries
@@ -132,6 +132,22 @@ def register_monitor(folder: Path, choices: MonitorChoices, *, trusted: tuple[st
     return Registration.of(fields, "this monitor cannot be registered")
 
 
+def existing_registration(folder: Path, given: Path | None, certificate: Path | None) -> Registration | None:
+    """Return the registration that was given, or the folder's own; None if there is neither.
+
+    With `certificate`, a run folder, it must watch over that certificate.
+    """
+    place = given or folder / REGISTRATION
+    if given is None and not place.exists():
+        return None
+    registered = Registration.read(place)
+    if registered.monitor is None:
+        raise FedsrcError("is not the registration of a monitor", where=str(place), hint="choose another `output=`")
+    if certificate is not None and file_digest(certificate / CERTIFICATE) != registered.monitor.certificate:
+        raise FedsrcError(f"watches over another certificate than that of {certificate}", where=str(place))
+    return registered
+
+
 def _batch(base: Registration) -> int:
     """Return the units of a round: those of calibration, unless its rounds were as large as the whole table."""
     return Schedule().batch if isinstance(base.judgement, Sealed) else base.schedule.batch
@@ -182,33 +198,16 @@ def monitor_alarm(folder: Path, *, trusted: tuple[str, ...] = (), certificate: P
 
 def state_of(found: MonitorAccount) -> MonitorState:
     """Return a monitor's state from its verified account."""
-    level, line, alarm = found.log_evidence, found.log_line, found.alarm
+    level, alarm = found.log_evidence, found.alarm
+    named = [each.name for each in fields(MonitorState)]
+    alike: dict[str, Any] = {name: getattr(found, name) for name in named if name in MonitorAccount.model_fields}
+    private: dict[str, Any] = found.privacy.model_dump(include={"unit", "epsilon", "delta", "adjacency"})
     return MonitorState(
-        state=WORDS[found.status],
-        sentence=found.statement,
-        guarantee=found.guarantee,
-        certificate=found.certificate,
-        threshold=found.threshold,
-        target_risk=found.target_risk,
-        alarm_risk=found.alarm_risk,
-        unit=found.privacy.unit,
-        records=found.records,
-        rounds=found.rounds,
-        epsilon=found.privacy.epsilon,
-        delta=found.privacy.delta,
-        adjacency=found.privacy.adjacency,
-        log_evidence=level,
-        log_line=line,
-        progress=0.0 if level is None else min(1.0, max(0.0, level / line)),
-        recent_risk_estimate=found.recent_risk_estimate,
-        alarm_round=None if alarm is None else alarm.round,
-        alarm_records=None if alarm is None else alarm.records,
-        likely_since=None if alarm is None else alarm.likely_since,
-        latest=found.calibrated,
-        history=found.evidence,
-        registration=found.registration,
-        transcript=found.transcript,
-    )
+        **alike, **private, state=WORDS[found.status], sentence=found.statement,
+        progress=0.0 if level is None else min(1.0, max(0.0, level / found.log_line)),
+        alarm_round=None if alarm is None else alarm.round, alarm_records=None if alarm is None else alarm.records,
+        likely_since=None if alarm is None else alarm.likely_since, latest=found.calibrated, history=found.evidence,
+    )  # fmt: skip
 
 
 def words(found: MonitorState) -> list[str]:

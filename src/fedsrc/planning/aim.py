@@ -21,7 +21,8 @@ Objective = Literal["acceptance", "records", "labels", "rounds"]
 class Aim:
     """What a plan is for: `units` calibrate, at so many sites. `noise` is the noise scale over the sensitivity,
     sqrt(1 / (2 rho)), zero without privacy, and `releases` make up one round, each with its own. `moving`: the mixture
-    of sites may change between looks."""
+    of sites may change between looks. `exact`: counts have neither noise nor drift, and are of one site. `acceptance`:
+    bounds on it at every threshold, from unlabelled records."""
 
     target_risk: Fraction
     units: int
@@ -37,9 +38,19 @@ class Aim:
     adjacency: Adjacency = "replacement"
     drift: float = 0.0
     moving: bool = False
+    exact: bool = False
+    acceptance: tuple[tuple[float, float], ...] | None = None
+
+    @property
+    def free(self) -> bool:
+        """Whether contrasts are tested by themselves: single binary answers, with unlabelled records or exact counts.
+
+        Theory: (xiii) Half-lines, Exact counts.
+        """
+        return self.mass_grid == 1 and (self.exact or self.acceptance is not None)
 
 
-class Forecast(NamedTuple):
+class Expected(NamedTuple):
     """The chance to certify, the mean acceptance (none counts as zero), and the mean units up to the first certificate
     (all where there is none)."""
 
@@ -48,7 +59,7 @@ class Forecast(NamedTuple):
     units: float
 
 
-def judged(aim: Aim, done: Bools, accepted: Floats, slots: Ints) -> tuple[float, Forecast]:
+def judged(aim: Aim, done: Bools, accepted: Floats, slots: Ints) -> tuple[float, Expected]:
     """Return how well a plan does by its objective, and its forecast, from what it certified in every population
     (draws, looks, thresholds), their acceptance (draws, thresholds), and the units used up to each look.
     """
@@ -56,11 +67,12 @@ def judged(aim: Aim, done: Bools, accepted: Floats, slots: Ints) -> tuple[float,
     ever, first = shown.any(axis=-1), shown.argmax(axis=-1)
     used, rounds = np.where(ever, slots[first], slots[-1]), np.where(ever, first + 1, len(slots))
     acceptance = float((accepted * done[:, -1]).max(axis=-1).mean())
-    forecast = Forecast(float(ever.mean()), acceptance, float(used.mean()))
+    forecast = Expected(float(ever.mean()), acceptance, float(used.mean()))
     if aim.objective == "acceptance":
         return acceptance, forecast
-    cost = {"records": used, "labels": used * accepted[:, 0], "rounds": rounds}[aim.objective]
-    return float(ever.mean() / cost.mean()), forecast
+    all_of_it = np.where(ever, used, aim.units)  # what a run costs that does not certify
+    cost = {"records": all_of_it, "labels": all_of_it * accepted[:, 0], "rounds": rounds + ~ever}[aim.objective]
+    return -float(cost.mean()), forecast
 
 
 def reaches_floor(aim: Aim, accepted: Floats, slots: Ints, variance: Floats, shares: Floats) -> Bools:

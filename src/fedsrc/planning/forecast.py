@@ -3,32 +3,38 @@
 Runs are simulated on laws of scores and losses: a declared acceptance and risk, or laws drawn anew for every run from
 what labelled development records, or after an abstention the noised masses of the transcript, leave open. A forecast is
 an estimate, not a guarantee.
+
+Development records give a number only where they are at least EVIDENCE times the information limit at their own rates:
+at failure probability 0.05 the likelihood of the best threshold is then exp(12) times that at the target. With less,
+much of what looks best is luck, and takes more than it promises (docs/results/forecast-coverage.md).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedsrc.errors import FedsrcError
-from fedsrc.planning.reach import noised_rates, sampled_rates
-from fedsrc.planning.sealed_forecast import SIZES, outlook, rates, scaled
+from fedsrc.planning.reach import known_units, noised_rates, sampled_rates
+from fedsrc.planning.sealed_forecast import outlook, rates, smallest
 from fedsrc.protocol.judgements import Betting, Sealed
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import development_rows
-from fedsrc.records.units import Records, Units, units_of
+from fedsrc.records.units import Records, units_of
 from fedsrc.server.sealed import Seen
 from fedsrc.server.state import Replay
 from fedsrc.server.tally import masses
 from fedsrc.simulate.population import Support, deployment_weights, from_cells, information_limit, truth, uniform
-from fedsrc.simulate.posterior import cells_of, from_noised, from_sample
+from fedsrc.simulate.posterior import from_samples, from_tally
 from fedsrc.simulate.trials import simulate
 
 HORIZON = 4  # look this many times beyond the registered rounds
+SIZES = (0.25, 0.5, 1.0, 2.0, HORIZON)  # of the registered batches, that a forecast of a sealed certificate tries
 TRIALS = 60
+EVIDENCE = 4  # times the information limit
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class Forecast:
         """Say it in words."""
         head = f"target {self.target_risk:g} at epsilon {self.epsilon:g}"
         if self.too_few:
-            return f"{head}: too few units to tell whether a threshold that accepts enough has a risk below the target"
+            return f"{head}: too few units to tell how many it takes, or whether the target can be reached"
         if math.isinf(self.limit):
             return f"{head}: out of reach; no threshold with enough acceptance has a risk below the target"
         floor = f"without privacy, told the best threshold, not the sites: {self.limit:,.0f}"
@@ -68,15 +74,24 @@ class Forecast:
         )
 
 
-def _with_aim(registration: Registration, target_risk: float, epsilon: float, rounds: int) -> Registration:
-    """Return the registration with another target, epsilon and number of rounds, and the same thresholds."""
-    fields = registration.model_dump()
+def _with_aim(registration: Registration, target_risk: float, epsilon: float, size: float) -> Registration:
+    """Return the registration with another target and epsilon, some times as large, and the same thresholds.
+
+    The looks of a sealed certificate are registered, so its batches grow; else there are more rounds.
+    """
+    sealed, fields = isinstance(registration.judgement, Sealed), registration.model_dump()
+    if sealed and target_risk != registration.claim.target_risk:
+        raise FedsrcError(
+            f"a sealed certificate is made for its registered target {registration.claim.target_risk:g}",
+            hint="plan anew for another target",
+        )
+    grows, schedule = "batch" if sealed else "rounds", fields["schedule"]
+    schedule[grows] = max(1, math.ceil(size * schedule[grows]))
+    schedule["policy"] = "recruit" if registration.schedule.policy == "recruit" else "first"
     fields["claim"]["target_risk"] = target_risk
     fields["privacy"]["epsilon"] = epsilon
     fields["thresholds"] |= {"origin": "declared", "asked": None}
     fields["development"] = None
-    fields["schedule"]["rounds"] = rounds
-    fields["schedule"]["policy"] = "recruit" if registration.schedule.policy == "recruit" else "first"
     if isinstance(registration.certificate, Betting):
         above = (rung for rung in registration.certificate.ladder if rung >= target_risk)  # those below decide nothing
         fields["certificate"]["ladder"] = sorted({*above, target_risk})
@@ -97,72 +112,53 @@ def forecast(
     `sampled`: the laws are samples, as those of development records are. Each run then has laws of its own, drawn from
     what the samples leave open; where they are too few to tell whether the target can be reached, there is no number.
     """
-    sealed = isinstance(registration.judgement, Sealed)
-    rounds = registration.schedule.rounds * HORIZON
-    aimed = (scaled(registration, target_risk, epsilon, 1.0) if sealed
-             else _with_aim(registration, target_risk, epsilon, rounds))  # fmt: skip
-    reach = sampled_rates(aimed, sites, _weights(aimed)).reach(aimed.claim.min_acceptance) if sampled else "in reach"
-    if reach != "in reach" or math.isinf(information_limit(aimed, sites, _weights(aimed))):
-        return _no_number(registration, target_risk, epsilon, too_few=sampled and reach != "out of reach")
-    laws = from_sample(aimed, sites, TRIALS, seed) if sampled else sites
-    return (_simulated_sealed if sealed else _simulated)(registration, aimed, sites, laws, seed)
-
-
-def _simulated_sealed(
-    registration: Registration, aimed: Registration, sites: Sequence[Support], laws: Sequence[Support], seed: int
-) -> Forecast:
-    """Do as `_simulated` for a sealed certificate, whose looks are of registered sizes: runs of several sizes."""
-    claim, epsilon = aimed.claim, aimed.privacy.epsilon
-    runs = {
-        size: simulate(scaled(registration, claim.target_risk, epsilon, size), laws, trials=TRIALS, seed=seed)
-        for size in SIZES
-    }
-    share = {size: float(each.certified.mean()) for size, each in runs.items()}
-    half, nine = (next((size for size in SIZES if share[size] >= level), None) for level in (0.5, 0.9))
-    used = {size: int(np.median(each.records)) for size, each in runs.items()}
-    accepted = truth(aimed, sites, _weights(aimed)).acceptance
-    chosen = None if half is None else runs[half]
-    return Forecast(
-        claim.target_risk,
-        epsilon,
-        None if half is None else used[half],
-        None if nine is None else used[nine],
-        None if chosen is None else int(np.median(chosen.rounds)),
-        None if half is None else math.ceil(used[half] / len(sites)),
-        share[1.0],
-        None if chosen is None else float(np.median(accepted[chosen.threshold[chosen.certified]])),
-        information_limit(aimed, sites, _weights(aimed)),
-        int(SIZES[-1] * registration.most_units),
-    )
+    aimed = _with_aim(registration, target_risk, epsilon, HORIZON)
+    if not sampled:
+        return _simulated(registration, aimed, sites, sites, seed)
+    weights = _weights(aimed)
+    if sampled_rates(aimed, sites, weights).reach(aimed.claim.min_acceptance) == "out of reach":
+        return _no_number(aimed, too_few=False)
+    if not known_units(sites, weights) >= EVIDENCE * information_limit(aimed, sites, weights):
+        return _no_number(aimed, too_few=True)
+    laws = from_samples(aimed, sites, TRIALS, seed)
+    return _simulated(registration, aimed, sites, laws, seed)
 
 
 def _simulated(
     registration: Registration, aimed: Registration, sites: Sequence[Support], laws: Sequence[Support], seed: int
 ) -> Forecast:
     """Summarise runs on `laws`, which may differ from run to run; `sites` are the laws most like what is known."""
-    runs = simulate(aimed, laws, trials=TRIALS, seed=seed)
-    needed = np.where(runs.certified, runs.records, np.inf)
-    rounds = np.where(runs.certified, runs.rounds, np.inf)
+    claim, epsilon, limit = aimed.claim, aimed.privacy.epsilon, information_limit(aimed, sites, _weights(aimed))
+    if math.isinf(limit):
+        return _no_number(aimed, too_few=laws is not sites)
+    if isinstance(registration.judgement, Sealed):
+        every = [_with_aim(registration, claim.target_risk, epsilon, size) for size in SIZES]
+        runs = smallest([simulate(each, laws, trials=TRIALS, seed=seed) for each in every])
+        within = runs.records <= registration.most_units
+    else:
+        runs = simulate(aimed, laws, trials=TRIALS, seed=seed)
+        within = runs.rounds <= registration.schedule.rounds
+    needed, rounds = (np.where(runs.certified, each, np.inf) for each in (runs.records, runs.rounds))
     median = _whole(np.quantile(needed, 0.5, method="higher"))
     accepted = truth(aimed, sites, _weights(aimed)).acceptance
     return Forecast(
-        aimed.claim.target_risk,
-        aimed.privacy.epsilon,
+        claim.target_risk,
+        epsilon,
         median,
         _whole(np.quantile(needed, 0.9, method="higher")),
         _whole(np.quantile(rounds, 0.5, method="higher")),
         None if median is None else math.ceil(median / len(sites)),
-        float(np.mean(rounds <= registration.schedule.rounds)),
+        float(np.mean(runs.certified & within)),
         float(np.median(accepted[runs.threshold[runs.certified]])) if median is not None else None,
-        information_limit(aimed, sites, _weights(aimed)),
-        _horizon(registration),
+        limit,
+        aimed.most_units,
     )
 
 
-def _no_number(registration: Registration, target_risk: float, epsilon: float, *, too_few: bool) -> Forecast:
+def _no_number(aimed: Registration, *, too_few: bool) -> Forecast:
     """Say that the target is out of reach, or that there are too few units to tell."""
-    horizon = _horizon(registration)
-    return Forecast(target_risk, epsilon, None, None, None, None, 0.0, None, math.inf, horizon, too_few)
+    target, epsilon = aimed.claim.target_risk, aimed.privacy.epsilon
+    return Forecast(target, epsilon, None, None, None, None, 0.0, None, math.inf, aimed.most_units, too_few)
 
 
 def _weights(registration: Registration) -> list[float]:
@@ -193,15 +189,15 @@ def from_development(registration: Registration, records: Records) -> list[Suppo
     if development is not None and development.inside:
         keep = development_rows(records, development, settings.unit)
     answers = settings.max_answers
-    found = {
+    units = {
         name: units_of(records, name, settings.unit, max_answers=answers, keep=keep) for name in records.site_names
     }
-    filled = [units for units in found.values() if len(units)]
-    if not filled:
+    found = {name: uniform(registration, [each])[0] for name, each in units.items() if len(each)}
+    if not found:
         raise FedsrcError("there are no development records to forecast from")
-    [pooled] = uniform(registration, [_pool(filled)])
-    chosen = [found.get(site.name) for site in registration.sites]
-    return [uniform(registration, [units])[0] if units is not None and len(units) else pooled for units in chosen]
+    every = np.concatenate([each.masses for each in found.values()])
+    pooled = Support(every, np.full(len(every), 1.0 / len(every)))
+    return [found.get(site.name, pooled) for site in registration.sites]
 
 
 def from_declared(registration: Registration, acceptance: float, risk: float) -> list[Support]:
@@ -222,51 +218,35 @@ def after_abstention(replay: Replay) -> Forecast | None:
     Only where the noised masses plainly put some threshold below the target is there something to estimate, and only
     where they plainly put none there is it out of reach.
     """
-    registration, tally = replay.registration, replay.tally
+    registration, tally, claim = replay.registration, replay.tally, replay.registration.claim
     if tally.arrived == 0:
         return None
+    aimed = _with_aim(registration, claim.target_risk, registration.privacy.epsilon, HORIZON)
     if replay.sealed is not None:
-        return _after_sealed(replay, replay.sealed)
-    seen, claim = masses(registration, tally.sums, tally.releases), registration.claim
-    epsilon = registration.privacy.epsilon
+        return _after_sealed(replay, aimed, replay.sealed)
+    seen = masses(registration, tally.sums, tally.releases)
     reach = noised_rates(registration, seen, tally.arrived).reach(claim.min_acceptance)
-    aimed = _with_aim(registration, claim.target_risk, epsilon, registration.schedule.rounds * HORIZON)
-    site = from_cells(aimed, *np.split(cells_of(seen, tally.arrived), 2))
-    sites = [site] * len(registration.sites)
-    if reach != "in reach" or math.isinf(information_limit(aimed, sites, _weights(aimed))):
-        return _no_number(registration, claim.target_risk, epsilon, too_few=reach != "out of reach")
-    law = from_noised(registration, tally, TRIALS, 0)
-    return _simulated(registration, aimed, sites, [law] * len(sites), 0)
+    if reach != "in reach":
+        return _no_number(aimed, too_few=reach == "too few")
+    law, sites = from_tally(registration, tally, TRIALS, 0), len(registration.sites)
+    mean = replace(law, law=law.law.mean(axis=0))
+    return _simulated(registration, aimed, [mean] * sites, [law] * sites, 0)
 
 
-def _after_sealed(replay: Replay, looks: Sequence[Seen]) -> Forecast | None:
+def _after_sealed(replay: Replay, aimed: Registration, looks: Sequence[Seen]) -> Forecast | None:
     """Forecast from what the last look of a sealed run saw."""
     registration = replay.registration
-    target, epsilon = registration.claim.target_risk, registration.privacy.epsilon
     if not looks:
         return None
-    reach, found = rates(registration, looks[-1]).reach(registration.claim.min_acceptance), outlook(replay)
+    reach, found = rates(registration, looks[-1]).reach(registration.claim.min_acceptance), outlook(registration, looks)
     if reach != "in reach" or found is None:
-        return _no_number(registration, target, epsilon, too_few=reach != "out of reach")
-    records, accepted = math.ceil(found.half), looks[-1].accepted[found.threshold] / looks[-1].N
-    nine = None if math.isinf(found.nine) else math.ceil(found.nine)
-    per_site = math.ceil(records / len(registration.sites))
-    return Forecast(
-        target, epsilon, records, nine, 1, per_site, 0.0, float(accepted), found.limit, _horizon(registration)
-    )
-
-
-def _horizon(registration: Registration) -> int:
-    """Return how many units a forecast looks ahead."""
-    return registration.units_in(registration.schedule.rounds * HORIZON)
-
-
-def _pool(parts: Sequence[Units]) -> Units:
-    sizes = np.concatenate([np.diff(units.start) for units in parts])
-    start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    score, loss = (np.concatenate([getattr(units, name) for units in parts]) for name in ("score", "loss"))
-    return Units(start, score, loss, None)
+        return _no_number(aimed, too_few=reach != "out of reach")
+    records, accepted = math.ceil(found.half), float(looks[-1].accepted[found.threshold] / looks[-1].N)
+    return replace(
+        _no_number(aimed, too_few=False), records=records, records_90=_whole(found.nine), rounds=1,
+        records_per_site=math.ceil(records / len(registration.sites)), acceptance=accepted, limit=found.limit,
+    )  # fmt: skip
 
 
 def _whole(value: float) -> int | None:
-    return None if math.isinf(value) else int(value)
+    return None if math.isinf(value) else math.ceil(value)

@@ -16,8 +16,8 @@ import numpy as np
 from fedsrc.maths import betting
 from fedsrc.maths.arrays import Bools, Floats, Ints
 from fedsrc.maths.basis import Basis, sensitivity_squared
-from fedsrc.planning.aim import Aim, Forecast, judged, reaches_floor, two_digits
-from fedsrc.planning.populations import Populations
+from fedsrc.planning.aim import Aim, Expected, judged, reaches_floor, two_digits
+from fedsrc.simulate.posterior import Populations
 
 KEPT = 7
 EVEN_WEIGHT, EVEN_PRIOR = 0.2, 0.25  # what is shared equally
@@ -72,9 +72,9 @@ class OpenPlan:
         return found[..., 0]
 
 
-def plan_open(populations: Populations, aim: Aim, rng: np.random.Generator) -> tuple[OpenPlan, Forecast]:
+def plan_open(populations: Populations, aim: Aim, rng: np.random.Generator) -> tuple[OpenPlan, Expected]:
     """Return weights and priors for batches that suit noise and table, and what to expect in these populations."""
-    plan = _weighed(populations, aim, *_schedule(aim))
+    plan = weighed(populations, aim)
     return plan, _forecast(populations, plan, rng)
 
 
@@ -100,8 +100,9 @@ def _mechanism(aim: Aim, m: int) -> tuple[Basis, float]:
     return basis, aim.noise * math.sqrt(sensitivity_squared(basis, "complementary", aim.adjacency))
 
 
-def _weighed(populations: Populations, aim: Aim, batch: int, growth: float, rounds: int) -> OpenPlan:
+def weighed(populations: Populations, aim: Aim) -> OpenPlan:
     """Weigh thresholds and bets by how often they grow fastest, at the noise of the first rounds."""
+    batch, growth, rounds = _schedule(aim)
     m, r = populations.supported.shape[1], float(aim.target_risk)
     basis, scale = _mechanism(aim, min(KEPT, m))
     per_unit = aim.releases / (aim.sites * float(np.mean(_sizes(batch, growth, rounds)[:4])))
@@ -137,7 +138,7 @@ def _hundredths(shares: Floats) -> tuple[float, ...]:
     return tuple((whole / 100.0).tolist())
 
 
-def _forecast(populations: Populations, plan: OpenPlan, rng: np.random.Generator) -> Forecast:
+def _forecast(populations: Populations, plan: OpenPlan, rng: np.random.Generator) -> Expected:
     """Play a plan in every population."""
     aim, kept, draws = plan.aim, list(plan.kept), len(populations.laws)
     counts = populations.samples([aim.sites * n for n in plan.sizes], rng).cumsum(axis=1)

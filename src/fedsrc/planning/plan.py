@@ -15,21 +15,22 @@ import numpy as np
 from fedsrc.common.words import count
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.privacy import rho_of
-from fedsrc.planning.aim import Aim, Forecast, Objective
+from fedsrc.planning.aim import Aim, Expected, Objective
 from fedsrc.planning.open_plan import OpenPlan, plan_open
-from fedsrc.planning.populations import Populations, from_release, from_units
-from fedsrc.planning.sealed_plan import GROWTH, SealedPlan, plan_sealed
+from fedsrc.planning.sealed_plan import SealedPlan, plan_sealed
 from fedsrc.planning.sealing import Seal, seal
 from fedsrc.protocol.disclosure import released_development
 from fedsrc.protocol.judgements import Betting, in_decimals
-from fedsrc.protocol.protection import Development, Histograms
+from fedsrc.protocol.protection import Development, Histograms, Noised
 from fedsrc.protocol.registration import MOST_LEVELS, Registration
 from fedsrc.records.development import development_rows
 from fedsrc.records.masses import above, unit_masses
 from fedsrc.records.units import Records, units_of
+from fedsrc.server.unlabelled import bounded
+from fedsrc.simulate.posterior import Populations, from_release, from_units
 
 Kind = Literal["sealed", "open"]
-MOST_LOOKS = 20  # more gain nothing, and a plan that tries them takes long
+MOST_LOOKS, MANY = 20, 15  # more gain nothing, and a plan that tries them takes long
 SEED = 19  # plans are drawn by a fixed seed, so that the same evidence gives the same plan
 
 
@@ -38,12 +39,17 @@ class Wish:
     """What is wanted of a plan. "plain" is none: equal weights, all bets, and the batches and rounds that are given."""
 
     certificate: Kind | Literal["plain"] | None = None
-    looks: int = 1
+    looks: int | None = None
     objective: Objective = "acceptance"
 
     def __post_init__(self) -> None:
-        if not 1 <= self.looks <= MOST_LOOKS:
+        if not 1 <= self.number_of_looks <= MOST_LOOKS:
             raise FedsrcError(f"`looks=` {self.looks} is not between 1 and {MOST_LOOKS}")
+
+    @property
+    def number_of_looks(self) -> int:
+        """One, where nobody says; many where records or labels are to be few."""
+        return self.looks if self.looks is not None else MANY if self.objective in ("records", "labels") else 1
 
 
 @dataclass(frozen=True)
@@ -52,8 +58,8 @@ class Planned:
 
     registration: Registration
     kind: Kind
-    expected: Forecast
-    other: Forecast
+    expected: Expected
+    other: Expected
     units: int
 
     def lines(self) -> list[str]:
@@ -73,23 +79,31 @@ class Planned:
         ]
 
 
-def plan(base: Registration, populations: Populations, units: Mapping[str, int], wish: Wish) -> Planned:
+def plan(
+    base: Registration,
+    populations: Populations,
+    units: Mapping[str, int],
+    wish: Wish,
+    unlabelled: tuple[Noised, ...] | None = None,
+) -> Planned:
     """Plan a registration of the default preset for so many units per site. Unless a kind is wished for: sealed with
-    privacy, open without."""
+    privacy, open without. `unlabelled` are the releases of every site's unlabelled units, which sealed ones read."""
     if not isinstance(base.judgement, Betting):
         raise FedsrcError("only the default preset is planned", hint="leave `preset=` out, or `certificate='plain'`")
     units = _usable(base, units)
-    aim = _aim(base, units, wish)
+    aim = _aim(base, units, wish, unlabelled)
     chosen: Kind = "sealed" if base.privacy.private and isinstance(base.encoding, Histograms) else "open"
     if wish.certificate is not None and wish.certificate != "plain":
         chosen = wish.certificate
+    if unlabelled is not None and chosen == "open":
+        raise FedsrcError("unlabelled records are for sealed certificates", hint="leave `unlabelled=` out")
     tight, tight_expected = plan_sealed(populations, aim, np.random.default_rng(SEED))
     free, free_expected = plan_open(populations, aim, np.random.default_rng(SEED))
     if chosen == "sealed":
         try:
-            return Planned(_sealed(base, tight, units), chosen, tight_expected, free_expected, aim.units)
+            return Planned(_sealed(base, tight, units, unlabelled), chosen, tight_expected, free_expected, aim.units)
         except FedsrcError:  # contrasts of this target are too fine to be counted exactly
-            if wish.certificate is not None:
+            if wish.certificate is not None or unlabelled is not None:
                 raise
     return Planned(_open(base, free), "open", free_expected, tight_expected, aim.units)
 
@@ -120,7 +134,9 @@ def _usable(base: Registration, units: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def _aim(base: Registration, units: Mapping[str, int], wish: Wish) -> Aim:
+def _aim(
+    base: Registration, units: Mapping[str, int], wish: Wish, unlabelled: tuple[Noised, ...] | None
+) -> Aim:  # fmt: skip
     total, settings, method = sum(units.values()), base.privacy, base.judgement
     if total < 1:
         raise FedsrcError("no unit is left to calibrate")
@@ -134,7 +150,7 @@ def _aim(base: Registration, units: Mapping[str, int], wish: Wish) -> Aim:
         noise=0.0 if math.isinf(rho) else math.sqrt(1.0 / (2.0 * rho)),
         sites=asked,
         releases=1 if base.held else asked,
-        looks=wish.looks,
+        looks=wish.number_of_looks,
         objective=wish.objective,
         risk_budget=method.risk_budget,
         acceptance_budget=method.acceptance_budget,
@@ -143,16 +159,31 @@ def _aim(base: Registration, units: Mapping[str, int], wish: Wish) -> Aim:
         adjacency=settings.adjacency,
         drift=math.fsum(w * site.drift for w, site in zip(weights, base.sites, strict=True)),
         moving=not base.fixed_mixture,
+        exact=not settings.private and len(base.sites) == 1 and not base.sites[0].drift,
+        acceptance=None if unlabelled is None else _acceptance(base, units, wish, unlabelled),
     )
 
 
-def _sealed(base: Registration, made: SealedPlan, units: Mapping[str, int]) -> Registration:
+def _acceptance(
+    base: Registration, units: Mapping[str, int], wish: Wish, unlabelled: tuple[Noised, ...]
+) -> tuple[tuple[float, float], ...]:
+    """Return about what unlabelled records show of acceptance at every threshold."""
+    assert isinstance(base.judgement, Betting)
+    numbers = tuple(units.get(site.name, 0) for site in base.sites)
+    budget = base.judgement.acceptance_budget / (2 * wish.number_of_looks)
+    found = bounded(unlabelled, base.thresholds.values, numbers, budget)
+    return tuple(zip(found.lower.tolist(), found.upper.tolist(), strict=True))
+
+
+def _sealed(
+    base: Registration, made: SealedPlan, units: Mapping[str, int], unlabelled: tuple[Noised, ...] | None
+) -> Registration:
     values = base.thresholds.values
     looks = tuple((number, share) for number, share in enumerate(made.shares, start=1))
-    tests = ((base.claim.target_risk, 1.0, made.bets),)
-    sealed = seal(base, Seal(tuple(values[j] for j in made.kept), made.weights, tests, looks))
-    growth = GROWTH if len(made.units) > 1 and made.units[1] > 1.2 * made.units[0] else 1.0
-    return _with(sealed, schedule={"batch": _batch(base, units, made.units[0] / made.aim.units), "growth": growth})
+    tests, kept = ((base.claim.target_risk, 1.0, () if made.aim.free else made.bets),), [values[j] for j in made.kept]
+    sealed = seal(base, Seal(tuple(kept), made.weights, tests, looks, unlabelled=unlabelled))
+    batch = _batch(base, units, made.units[0] / made.aim.units)
+    return _with(sealed, schedule={"batch": batch, "growth": made.growth})
 
 
 def _open(base: Registration, made: OpenPlan) -> Registration:
@@ -205,7 +236,7 @@ def _with(base: Registration, **sections: dict[str, Any]) -> Registration:
     return Registration.of(fields, "this plan cannot be registered")
 
 
-def _words(found: Forecast) -> str:
+def _words(found: Expected) -> str:
     if found.certified < 0.005:
         return "no certificate"
     often = f"{100 * found.certified:.0f} of 100 such tables are certified"

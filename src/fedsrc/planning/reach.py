@@ -4,10 +4,14 @@ At a threshold with acceptance a and risk R the contrast a (R - target) is below
 estimate and standard error decide, with the noise of private releases in the error. The error is at least that at the
 target itself: of five answers that are all supported the estimated error is small, and they show little. A rule for
 advice, not a bound.
+
+How many units it takes is another question, as they grow with the inverse square of the distance: of samples with a
+threshold just plainly below the target most have it by luck, and promise too few.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -17,7 +21,7 @@ import numpy as np
 from fedsrc.maths.arrays import Floats
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.tally import Masses
-from fedsrc.simulate.population import Support
+from fedsrc.simulate.population import Support, suffix_masses
 
 TELLING = 2.0  # standard errors: a threshold that keeps the target is taken for one that does not once in 40 times
 BEST = 3.0  # of the best of 20 thresholds, so that one of them that does not keep it is taken for one once in 40 times
@@ -65,7 +69,7 @@ def sampled_rates(registration: Registration, sites: Sequence[Support], weights:
     samples = {id(site): site for site in sites}
     for name, site in samples.items():
         weight = sum(w for w, each in zip(weights, sites, strict=True) if id(each) == name)
-        unsupported, accepted = _suffixes(registration, site)
+        accepted, unsupported = suffix_masses(registration, site.masses)
         each = unsupported - r * accepted
         spread = np.maximum(site.law @ each**2, r * (1 - r) * (site.law @ accepted**2))
         contrast = contrast + weight * (site.law @ each)
@@ -75,7 +79,9 @@ def sampled_rates(registration: Registration, sites: Sequence[Support], weights:
     return Rates(contrast, np.sqrt(contrast_error), acceptance, np.sqrt(zero + acceptance_error))
 
 
-def _suffixes(registration: Registration, site: Support) -> tuple[Floats, Floats]:
-    """Return what each unit adds to the unsupported and to the accepted mass at every threshold."""
-    suffix = np.cumsum(site.masses[:, :, :0:-1], axis=-1)[:, :, ::-1] / registration.privacy.mass_grid
-    return suffix[:, 1], suffix[:, 0] if registration.encoding.kind == "paired" else suffix.sum(axis=1)
+def known_units(sites: Sequence[Support], weights: Sequence[float]) -> float:
+    """Return how many units of the mixture the sites' samples are worth. Sites may share a sample."""
+    together = defaultdict[int, float](float)
+    for weight, site in zip(weights, sites, strict=True):
+        together[id(site)] += weight
+    return 1.0 / sum(together[name] ** 2 / size for name, size in {id(site): site.law.size for site in sites}.items())

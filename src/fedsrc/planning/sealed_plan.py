@@ -7,7 +7,7 @@ is valid: a bad plan certifies less. Weights and bets have two digits, because a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -17,16 +17,20 @@ import numpy as np
 
 from fedsrc.maths.arrays import Bools, Floats, Ints
 from fedsrc.maths.contrasts import ContrastCode
+from fedsrc.maths.half_line import half_line
 from fedsrc.maths.kinds import Adjacency
-from fedsrc.maths.sealed import bet, passed_on, recycled, recycled_looks
+from fedsrc.maths.sealed import bet, log_surprise, passed_on, recycled, recycled_looks
 from fedsrc.maths.tail import critical_near
-from fedsrc.planning.aim import Aim, Forecast, judged, reaches_floor, two_digits
-from fedsrc.planning.populations import Populations
+from fedsrc.planning.aim import Aim, Expected, judged, reaches_floor, two_digits
+from fedsrc.planning.open_plan import KEPT as MOST
+from fedsrc.planning.open_plan import weighed
 from fedsrc.planning.sealing import encoding_of
+from fedsrc.simulate.posterior import Populations
 
 KEPT, APART = (1, 2, 3, 4, 5), (1, 2, 3, 4)  # how many thresholds, and how far apart
 TOPS, FINALISTS = (30, 70), 5  # percent of the weight on the highest threshold, tried beside 50 on the best candidates
-BETS, HALVINGS, GROWTH = 14, 6, 1.5
+BETS, HALVINGS = 14, 6
+FIRST, GROWTH = 0.75, 1.3  # the first round over that of an open plan, and how much rounds grow at most
 SLACK = 1.3  # a threshold that accepts less than this times the floor is no candidate
 
 
@@ -48,8 +52,9 @@ class Totals(NamedTuple):
 
 @dataclass(frozen=True)
 class SealedPlan:
-    """Thresholds by index, increasing, each with its weight and bet; units that arrive in each round, after which a
-    look spends its share of the budgets; and, from these, what a release counts and how a look decides."""
+    """Thresholds by index, increasing, each with its weight and bet (which counts for nothing where the best is free);
+    units that arrive in each round, after which a look spends its share of the budgets; and, from these, what a release
+    counts and how a look decides."""
 
     aim: Aim
     kept: tuple[int, ...]
@@ -57,10 +62,15 @@ class SealedPlan:
     bets: tuple[float, ...]
     units: tuple[int, ...]
     shares: tuple[float, ...]
+    growth: float = 1.0
 
     @cached_property
     def encoding(self) -> ContrastCode:
-        return encoding_of(self.aim.mass_grid, self.weights, ((self.aim.target_risk, 1.0),))
+        aim = self.aim
+        targets = ((aim.target_risk, 1.0),)
+        return encoding_of(
+            aim.mass_grid, self.weights, targets, free=aim.free, unlabelled=aim.acceptance is not None
+        )  # fmt: skip
 
     @property
     def scale(self) -> float:
@@ -83,18 +93,49 @@ class SealedPlan:
 
     def decide(self, totals: Totals) -> Bools:
         """Return which thresholds are certified after each look, (..., looks, thresholds), from noised totals."""
-        bets = [bet(float(self.aim.target_risk), theta) for theta in self.bets]
-        a, b = np.array([each.a for each in bets]), np.array([each.b for each in bets])
-        slots = np.cumsum(self.units)
-        L = a * totals.d - b * totals.q - np.multiply.outer(slots * self.aim.drift, self.bets)
-        v, shares = self.variances, np.array(self.shares)
-        lines = _lines(self.weights, self.aim.risk_budget * shares, a**2 * v.d + b**2 * v.q)
+        slots, v, shares = np.cumsum(self.units), self.variances, np.array(self.shares)
+        L, lines = (self._free if self.aim.free else self._bets)(totals, slots, v)
         if self.aim.moving:
             rejected = np.stack([recycled(L[..., t, :], c) for t, c in enumerate(lines)], axis=-2)
         else:
             rejected = recycled_looks(L, lines)
+        if self.aim.acceptance is not None:
+            return rejected & (self._acceptance[:, 0] >= self.aim.min_acceptance)
         shares = shares[:, None] * np.array(self.weights)
         return rejected & reaches_floor(self.aim, totals.a, slots[:, None], v.a, shares)
+
+    @property
+    def _acceptance(self) -> Floats:
+        """Bounds on acceptance at the thresholds kept, (thresholds, 2)."""
+        return np.array(self.aim.acceptance)[list(self.kept)]
+
+    def _bets(self, totals: Totals, slots: Ints, v: Totals) -> tuple[Floats, Floats]:
+        """Log e-values and the lines (looks, 2^m, m) that they must reach."""
+        bets = [bet(float(self.aim.target_risk), theta) for theta in self.bets]
+        a, b = np.array([each.a for each in bets]), np.array([each.b for each in bets])
+        L = a * totals.d - b * totals.q - np.multiply.outer(slots * self.aim.drift, self.bets)
+        w, alpha = self._levels()
+        nu = (a**2 * v.d + b**2 * v.q)[:, None, :]
+        return L, np.where(w > 0, critical_near(alpha, nu), np.inf)
+
+    def _free(self, totals: Totals, slots: Ints, v: Totals) -> tuple[Floats, Floats]:
+        """The same for contrasts that are tested by themselves: contrasts, or log surprises of exact counts."""
+        (w, alpha), r = self._levels(), float(self.aim.target_risk)
+        if self.aim.acceptance is None:
+            surprise = log_surprise(np.rint(r * totals.a - totals.d), np.rint(totals.a), r)
+            return surprise, np.where(w > 0, np.log(1.0 / alpha), np.inf)
+        each, which = np.unique(np.where(w > 0, w, 1.0), return_inverse=True)  # few, and a line is a minimum over bets
+        levels = np.multiply.outer(self.aim.risk_budget * np.array(self.shares), each)[..., None]
+        line = half_line(
+            levels, r, slots[:, None, None], self._acceptance[:, 1], v.d[:, None, :], eta=self.aim.drift
+        )  # fmt: skip
+        return totals.d, np.where(w > 0, line[:, which.reshape(w.shape), np.arange(w.shape[1])], np.inf)
+
+    def _levels(self) -> tuple[Floats, Floats]:
+        """Weights (2^m, m) for each set of thresholds certified so far, and levels (looks, 2^m, m)."""
+        w = _passed_on(self.weights)
+        alpha = np.multiply.outer(self.aim.risk_budget * np.array(self.shares), w)
+        return w, np.where(w > 0, alpha, 0.5)
 
 
 def totals(unsupported: Floats, supported: Floats, counts: Ints, target: Fraction) -> Totals:
@@ -105,28 +146,72 @@ def totals(unsupported: Floats, supported: Floats, counts: Ints, target: Fractio
     return Totals(seen @ d, seen @ (d * d + (1.0 - 2.0 * r) * d), seen @ (unsupported + supported))
 
 
-def plan_sealed(populations: Populations, aim: Aim, rng: np.random.Generator) -> tuple[SealedPlan, Forecast]:
-    """Return the plan that does best by the aim's objective in these populations, and what to expect of it there."""
-    found: list[tuple[float, Forecast, SealedPlan]] = []
-    for units, shares in _schedules(aim):
-        counts = populations.samples(units, rng)
-        data = totals(populations.unsupported, populations.supported, counts, aim.target_risk)
-        normals = rng.standard_normal((len(counts), len(units), 3 * max(KEPT)))
+def plan_sealed(populations: Populations, aim: Aim, rng: np.random.Generator) -> tuple[SealedPlan, Expected]:
+    """Return the plan that does best by the aim's objective in these populations, and what to expect of it there.
 
-        def play(plan: SealedPlan, data: Totals = data, normals: Floats = normals) -> None:
-            done = plan.decide(data.at(plan.kept).plus(plan.noise(normals)))
-            first = done.any(axis=-1).argmax(axis=-1)
-            done[:, -1] = done[np.arange(len(done)), first]  # a sealed run ends at its first certificate
-            found.append((*judged(aim, done, populations.accepted[:, list(plan.kept)], np.cumsum(plan.units)), plan))
+    For most acceptance, the thresholds to go down to are searched for. Where a certificate is to come soon that would
+    trust few development units too much: thresholds are weighed by how often each is best.
+    """
+    found: list[Judged] = []
+    if aim.objective == "acceptance":
+        units, shares = _even(aim)
+        play = _played(populations, aim, units, rng)
+        found += [play(plan) for plan in _candidates(populations, aim, units, shares)]
+        best = sorted(found, key=lambda each: -each[0])[:FINALISTS]
+        tops = [replace(plan, weights=_weights(len(plan.kept), top)) for _, _, plan in best for top in TOPS]
+        found += map(play, tops)
+    else:
+        aim = replace(aim, looks=1) if aim.objective == "rounds" else aim
+        fewer = HALVINGS if aim.looks == 1 and aim.objective != "rounds" else 1
+        tried = [_spread(populations, aim, n) for n in {aim.units >> k for k in range(fewer)} - {0}]
+        found += [_played(populations, aim, plan.units, rng)(plan) for plan in tried]
+    _, forecast, plan = max(found, key=lambda each: each[0])
+    return plan, forecast
 
-        for plan in _candidates(populations, aim, units, shares):
-            play(plan)
-        here = sorted((each for each in found if each[2].units == units), key=lambda each: -each[0])
-        for _, _, plan in here[:FINALISTS]:
-            for top in TOPS:
-                play(replace(plan, weights=_weights(len(plan.kept), top)))
-    _, forecast, best = max(found, key=lambda each: each[0])
-    return best, forecast
+
+Judged = tuple[float, Expected, SealedPlan]
+
+
+def _played(
+    populations: Populations, aim: Aim, units: tuple[int, ...], rng: np.random.Generator
+) -> Callable[[SealedPlan], Judged]:
+    """Return how to play plans of one schedule, all in the same draws."""
+    counts = populations.samples(units, rng)
+    data = totals(populations.unsupported, populations.supported, counts, aim.target_risk)
+    most = max(KEPT) if aim.objective == "acceptance" else MOST
+    normals = rng.standard_normal((len(counts), len(units), 3 * most))
+
+    def play(plan: SealedPlan) -> Judged:
+        done = plan.decide(data.at(plan.kept).plus(plan.noise(normals)))
+        first = done.any(axis=-1).argmax(axis=-1)
+        done[:, -1] = done[np.arange(len(done)), first]  # a sealed run ends at its first certificate
+        return *judged(aim, done, populations.accepted[:, list(plan.kept)], np.cumsum(plan.units)), plan
+
+    return play
+
+
+def _spread(populations: Populations, aim: Aim, size: int) -> SealedPlan:
+    """A plan for an early certificate: thresholds weighed as in an open plan, and rounds that grow from about its first
+    one to all units; earlier looks get larger shares."""
+    free = weighed(populations, aim)
+    looks, growth = _rounds(size / min(size, FIRST * free.batch * aim.sites), min(aim.looks, size))
+    grown = np.cumsum([growth**t for t in range(looks)])
+    ends = sorted({max(1, int(size * each / grown[-1])) for each in grown})
+    units, shares = tuple(int(n) for n in np.diff(ends, prepend=0)), 1.0 / np.arange(1, len(ends) + 1)
+    plan = SealedPlan(aim, free.kept, free.weights, (), units, tuple((shares / shares.sum()).tolist()), growth)
+    bets = _best(populations, replace(plan, bets=(0.0,) * len(free.kept)))[1]
+    return replace(plan, bets=tuple(bets[j] for j in free.kept))
+
+
+def _rounds(times: float, most: int) -> tuple[int, float]:
+    """How many rounds hold so many times the first, and their growth, down to three digits: about `GROWTH`, or what
+    `most` rounds need."""
+    looks = min(most, math.ceil(math.log1p(times * (GROWTH - 1.0)) / math.log(GROWTH) - 1e-9))
+    low, high = 1.0, 1.0 + times
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if sum(middle**t for t in range(looks)) < times else (low, middle)
+    return max(looks, 1), max(1.0, math.floor(1000.0 * high) / 1000.0)
 
 
 @lru_cache(maxsize=1024)
@@ -134,30 +219,16 @@ def _sensitivity_squared(code: ContrastCode, adjacency: Adjacency) -> int:
     return code.sensitivity_squared(adjacency)
 
 
-def _lines(weights: tuple[float, ...], budgets: Floats, variances: Floats) -> Floats:
-    """Critical values (looks, 2^m, m), one row for each set of thresholds certified so far; inf without weight."""
-    w = _passed_on(weights)
-    alpha = np.multiply.outer(budgets, w)
-    return np.where(w > 0, critical_near(np.where(w > 0, alpha, 0.5), variances[:, None, :]), np.inf)
-
-
 @lru_cache(maxsize=1024)
 def _passed_on(weights: tuple[float, ...]) -> Floats:
     return passed_on(weights)
 
 
-def _schedules(aim: Aim) -> Iterator[tuple[tuple[int, ...], tuple[float, ...]]]:
-    """Units of each round and shares of their looks. Where records count, ever fewer, in growing rounds."""
-    T = 1 if aim.objective == "rounds" else min(aim.looks, aim.units)
-    last, ends = 0.5 if T > 1 else 1.0, [[aim.units * (t + 1) // T for t in range(T)]]
-    if aim.objective in ("records", "labels"):
-        last = 1.0 / T
-        grown = [(GROWTH ** (t + 1) - 1) / (GROWTH**T - 1) for t in range(T)]
-        ends += [[*(int((aim.units >> k) * each) for each in grown[:-1]), aim.units >> k] for k in range(HALVINGS)]
-    for each in ends:
-        units = tuple(int(n) for n in np.diff(each, prepend=0))
-        if min(units) > 0:
-            yield units, (*((1.0 - last) / (T - 1) for _ in range(T - 1)), last)
+def _even(aim: Aim) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Equal rounds, with half of the budget for the last look."""
+    T = min(aim.looks, aim.units)
+    units = np.diff([aim.units * (t + 1) // T for t in range(T)], prepend=0)
+    return tuple(units.tolist()), (1.0,) if T == 1 else (*[0.5 / (T - 1)] * (T - 1), 0.5)
 
 
 def _candidates(

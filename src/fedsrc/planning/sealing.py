@@ -12,6 +12,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.maths.contrasts import ContrastCode, rounded
 from fedsrc.maths.shape import Weights, shaped
 from fedsrc.protocol.judgements import Betting, in_decimals
+from fedsrc.protocol.protection import Noised
 from fedsrc.protocol.registration import Registration
 
 FINENESS = 1 << 24  # lattice units of a diameter: noise is then far coarser than the lattice at every epsilon in use
@@ -22,8 +23,9 @@ SECOND, ACCEPTED = 1 / 16, 0.05  # what the variance of second moments and of ac
 class Seal:
     """What a sealed registration fixes beside an open one.
 
-    targets     risk, share of the risk budget, and a bet for each threshold; the first is the claim's
+    targets     risk, share of the risk budget, and a bet for each threshold or none; the first is the claim's
     looks       round, and share of the risk budget
+    unlabelled  the release of every site's unlabelled units
     """
 
     thresholds: tuple[float, ...]
@@ -31,19 +33,34 @@ class Seal:
     targets: tuple[tuple[float, float, tuple[float, ...]], ...]
     looks: tuple[tuple[int, float], ...] = ((1, 1.0),)
     line: str = "exact"
+    unlabelled: tuple[Noised, ...] | None = None
+
+    @property
+    def free(self) -> bool:
+        """Whether no bet is registered."""
+        return not self.targets[0][2]
 
 
 @lru_cache(maxsize=1024)
 def encoding_of(
-    mass_grid: int, weights: tuple[float, ...], targets: tuple[tuple[Fraction, float], ...]
-) -> ContrastCode:
-    """Shape the noise for thresholds of these weights and targets (risk, share), on an integer lattice."""
-    each, shared = np.asarray(weights), mass_grid > 1  # units of one binary answer show accepted mass anyway
+    mass_grid: int, weights: tuple[float, ...], targets: tuple[tuple[Fraction, float], ...],
+    *, free: bool = False, unlabelled: bool = False,
+) -> ContrastCode:  # fmt: skip
+    """Shape the noise for thresholds of these weights and targets (risk, share), on an integer lattice.
+
+    Accepted mass is released where neither unlabelled records nor the second moments of single binary answers show it.
+    """
+    risks, each, accepted = tuple(risk for risk, _ in targets), np.asarray(weights), not unlabelled
     w = np.concatenate([share * each for _, share in targets])
+    if free and accepted:  # exact counts have no noise to shape
+        rows = np.eye(w.size, dtype=np.int64).tolist()
+        return ContrastCode(risks, mass_grid, tuple(map(tuple, rows)), (), (1,) * each.size)
+    accepted = accepted and mass_grid > 1
     metric = shaped(
-        [float(risk) for risk, _ in targets], Weights(w, SECOND * w, ACCEPTED * each if shared else 0 * each)
+        [float(risk) for risk in risks],
+        Weights(w, 0 * w if free else SECOND * w, ACCEPTED * each if accepted else 0 * each),
     )
-    return rounded(metric, tuple(risk for risk, _ in targets), mass_grid, FINENESS, accepted=shared)
+    return rounded(metric, risks, mass_grid, FINENESS, accepted=accepted, second=not free)
 
 
 def seal(base: Registration, plan: Seal) -> Registration:
@@ -51,7 +68,9 @@ def seal(base: Registration, plan: Seal) -> Registration:
     if not isinstance(base.judgement, Betting):
         raise FedsrcError("only a registration of the default preset can be sealed")
     targets = tuple((in_decimals(risk), share) for risk, share, _ in plan.targets)
-    code = encoding_of(base.privacy.mass_grid, plan.weights, targets)
+    code = encoding_of(
+        base.privacy.mass_grid, plan.weights, targets, free=plan.free, unlabelled=plan.unlabelled is not None
+    )  # fmt: skip
     method, fields = base.judgement, base.model_dump()
     fields["thresholds"] |= {"values": plan.thresholds, "weights": plan.weights}
     fields["certificate"] = {
@@ -65,6 +84,6 @@ def seal(base: Registration, plan: Seal) -> Registration:
         "centres": method.centres.model_dump(),
     }
     fields["encoding"] = {"kind": "contrasts", "matrix": code.R, "second": code.second, "accepted": code.accepted}
-    policy = fields["schedule"]["policy"]
+    fields["unlabelled"], policy = plan.unlabelled, fields["schedule"]["policy"]
     fields["schedule"] |= {"rounds": plan.looks[-1][0], "policy": "first" if policy == "enough" else policy}
     return Registration.of(fields, "this cannot be sealed")

@@ -34,9 +34,10 @@ def epsilon_against(registration: Registration, adjacency: Adjacency) -> float:
     settings, release = registration.privacy, released_development(registration)
     if not settings.private or adjacency == settings.adjacency:
         return settings.epsilon
-    rules = [(registration.mechanism, registration.encoding)]
-    if release is not None and release.privacy == settings:
-        rules.append((development_mechanism(settings, len(release.grid)), IN_SUFFIXES))
+    rules: list[tuple[Mechanism, Encoded]] = [(registration.mechanism, registration.encoding)]
+    for each in (release, *(registration.unlabelled or ())):
+        if each is not None and each.privacy == settings:
+            rules.append((development_mechanism(settings, len(each.grid)), IN_SUFFIXES))
     found = max(privacy.epsilon_tight(_rho(rule, code, settings, adjacency), settings.delta) for rule, code in rules)
     return math.ceil(found * EPSILON_STEP) / EPSILON_STEP
 

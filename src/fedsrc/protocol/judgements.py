@@ -66,15 +66,16 @@ class SealedLook(Frozen):
 
 
 class SealedTarget(Frozen):
-    """A target risk, its share of the risk budget, and one bet for each threshold."""
+    """A target risk, its share of the risk budget, and one bet for each threshold, or none where the best is free."""
 
     risk: Probability
     share: float = Field(1.0, gt=0, le=1)
-    bets: Annotated[Numbers, Field(min_length=1, max_length=12)]
+    bets: Annotated[Numbers, Field(max_length=12)] = ()
 
 
 class Sealed(Frozen):
-    """The sealed certificate: few targets and few looks, all registered, and one bet per threshold.
+    """The sealed certificate: few targets and few looks, all registered, and one bet per threshold; or none, where
+    unlabelled records bound acceptance, or counts are exact: contrasts are then tested by themselves.
 
     Theory: (xiii). `line`: "exact" where every look's sites and slots are fixed beforehand and sites are trusted to add
     the noise that is stated; "within" where they may add less; "hybrid" where recruitment or arrivals may follow what
@@ -105,6 +106,11 @@ class Sealed(Frozen):
         if any(float(in_decimals(each.risk)) != each.risk for each in self.targets):
             raise ValueError(f"the targets of a sealed certificate have at most {DECIMALS} decimals")
         return self
+
+    @property
+    def free(self) -> bool:
+        """Whether the best bet is free."""
+        return not self.targets[0].bets
 
     @property
     def spent(self) -> float:

@@ -63,21 +63,23 @@ class Contrasts(Frozen):
     """What a sealed release holds: contrasts of every target at every threshold, weighed by an integer matrix, and
     their second moments and the accepted masses, each times an integer.
 
-    No `accepted` is needed where second moments show it: units of one answer that is supported or not.
+    No `accepted` is needed where second moments show it, for units of one answer that is supported or not, or where
+    unlabelled records do; no `second` where contrasts are tested by themselves.
 
     Theory: (xiii) Shaped noise.
     """
 
     kind: Literal["contrasts"] = "contrasts"
     matrix: Annotated[tuple[Coordinates, ...], Field(strict=False, min_length=1, max_length=12)]
-    second: Annotated[Coordinates, Field(min_length=1, max_length=12)]
+    second: Annotated[Coordinates, Field(max_length=12)]
     accepted: Coordinates = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if {len(row) for row in self.matrix} != {len(self.second)} or len(self.matrix) != len(self.second):
-            raise ValueError("a sealed encoding has a square matrix, with a second moment for every row")
-        if min(*self.second, *self.accepted, 1) < 1:
+        rows = len(self.matrix)
+        if {len(row) for row in self.matrix} != {rows} or len(self.second) not in (0, rows):
+            raise ValueError("a sealed encoding has a square matrix, with a second moment for every row or for none")
+        if min((*self.second, *self.accepted, 1)) < 1:
             raise ValueError("second moments and accepted masses are weighed by positive integers")
         return self
 
@@ -111,6 +113,7 @@ IN_SUFFIXES = Histograms()  # a development release is encoded so, whatever cali
 class Noised(Frozen):
     """The one release of a table's development units: supported and unsupported mass over a public grid of scores, in
     the suffix basis, with noise. It holds the privacy it was made under: a later registration may use it again.
+    Unlabelled units are released so too, as unsupported ones.
     """
 
     privacy: Privacy

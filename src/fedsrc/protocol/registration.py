@@ -24,7 +24,7 @@ from fedsrc.common.values import Frozen, Grown, Hex, Name, Numbers, Probability,
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.formats import FIRST_FORMAT, FIRST_HINT
 from fedsrc.protocol.judgements import Betting, Monitor, Sealed, Stitched, in_decimals
-from fedsrc.protocol.protection import Contrasts, Development, Encoded, Histograms, Levels, Moments, Privacy
+from fedsrc.protocol.protection import Contrasts, Development, Encoded, Histograms, Levels, Moments, Noised, Privacy
 
 if TYPE_CHECKING:
     from fedsrc.protocol.mechanism import Mechanism
@@ -161,10 +161,13 @@ class Registration(Frozen):
     sites: Annotated[tuple[Site, ...], Field(strict=False, min_length=1, max_length=100_000)]
     schedule: Schedule = Schedule()
     development: Development | None = None
+    unlabelled: Annotated[tuple[Noised, ...], Field(strict=False)] | None = None  # of every site, in their order
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         self._check_sites()
+        if self.unlabelled is not None:
+            self._check_unlabelled(self.unlabelled)
         if not isinstance(self.encoding, Contrasts) and self.privacy.mass_grid << self.encoding.basis_bits > 1 << 28:
             raise ValueError("loss_grid and max_answers make the masses too fine: lower one of them")
         if isinstance(self.encoding, Contrasts) or isinstance(self.judgement, Sealed):
@@ -229,10 +232,19 @@ class Registration(Frozen):
             raise ValueError("a sealed certificate and releases of contrasts go together")
         if sealed.targets[0].risk != self.claim.target_risk:
             raise ValueError(f"the first target of a sealed certificate is the claim's, {self.claim.target_risk:g}")
-        if any(len(target.bets) != m for target in sealed.targets) or len(encoding.second) != len(sealed.targets) * m:
-            raise ValueError("a sealed certificate has a bet, a row and a second moment per target and threshold")
-        if len(encoding.accepted) not in (0, m) or (not encoding.accepted and self.privacy.mass_grid > 1):
-            raise ValueError("a sealed release of shared or graded masses holds the accepted mass of every threshold")
+        bets, rows = 0 if sealed.free else m, len(sealed.targets) * m
+        if any(len(target.bets) != bets for target in sealed.targets) or len(encoding.matrix) != rows:
+            raise ValueError("a sealed certificate has a row per target and threshold, and a bet for each or for none")
+        if sealed.free != (not encoding.second):
+            raise ValueError("a sealed release has second moments where there are bets, and only there")
+        shown = encoding.second and self.privacy.mass_grid == 1
+        if len(encoding.accepted) not in (0, m) or not (encoding.accepted or shown or self.unlabelled):
+            raise ValueError(
+                "a sealed release holds the accepted mass of every threshold: single binary answers show it by their"
+                " second moments, and unlabelled records by themselves"
+            )
+        if sealed.free:
+            self._check_free(sealed)
         if sealed.looks[-1].round != self.schedule.rounds:
             raise ValueError("the last look of a sealed certificate is after the last round")
         if self.schedule.policy == "recruit" and sealed.line != "hybrid":
@@ -246,6 +258,36 @@ class Registration(Frozen):
             raise ValueError(f"the lattice of a sealed release is too coarse: its noise must have a scale of {FINE}")
         if 2 * self.most_units * rule.contrasts.largest() >= 1 << 61:
             raise ValueError("the sums of a sealed release could overflow: lower max_answers, loss_grid or the rounds")
+
+    def _check_free(self, sealed: Sealed) -> None:
+        """Refuse a sealed certificate without bets that nothing makes valid. Theory: (xiii) Half-lines."""
+        if sealed.line == "hybrid":
+            raise ValueError("where recruitment follows what has come in, a sealed certificate registers its bets")
+        drift = any(site.drift for site in self.sites)
+        counts = not self.privacy.private and self.privacy.mass_grid == 1 and len(self.sites) == 1 and not drift
+        if self.unlabelled is None and not counts:
+            raise ValueError(
+                "a sealed certificate without bets has unlabelled records, or exact counts: one site without drift, no"
+                " privacy, units of one answer that is supported or not"
+            )
+
+    def _check_unlabelled(self, releases: tuple[Noised, ...]) -> None:
+        """Refuse unlabelled records where nothing reads them, or where they are not of every site."""
+        if not isinstance(self.judgement, Sealed) or not self.privacy.private:
+            raise ValueError("unlabelled records are for sealed certificates with privacy")
+        if len(releases) != len(self.sites):
+            raise ValueError("unlabelled records are released for every site, or for none")
+        if any(each.grid != releases[0].grid for each in releases):
+            raise ValueError("the unlabelled records of all sites are released over one grid")
+        made, mine = releases[0].privacy, self.privacy
+        if any(each.privacy != made for each in releases):
+            raise ValueError("the unlabelled records of all sites are released under one privacy")
+        if (made.unit, made.max_answers, made.answer_weight) != (mine.unit, mine.max_answers, mine.answer_weight):
+            raise ValueError("unlabelled units are made as those that calibrate: records, or as many answers a source")
+        from fedsrc.protocol.mechanism import development_mechanism  # with numpy, which a gate does without
+
+        if any(each.scale != development_mechanism(each.privacy, len(each.grid)).scale for each in releases):
+            raise ValueError("a release of unlabelled records has another noise scale than its privacy asks for")
 
     def _check_finer(self, encoding: Moments | Levels) -> None:
         """Refuse second moments and levels where they say nothing or could overflow. Theory: (xiv)."""
@@ -278,8 +320,9 @@ class Registration(Frozen):
 
     @model_serializer(mode="wrap")
     def _as_in_the_file(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Write the judgement under the file's own word for it."""
-        return {"certificate" if name == "judgement" else name: value for name, value in write(self).items()}
+        """Write the judgement under the file's own word for it, and unlabelled records where there are some."""
+        there = {name: value for name, value in write(self).items() if name != "unlabelled" or value is not None}
+        return {"certificate" if name == "judgement" else name: value for name, value in there.items()}
 
     @property
     def certificate(self) -> Betting | Sealed | Stitched:

@@ -29,13 +29,13 @@ STEP = 0x9E3779B97F4A7C15
 class Rows:
     """The rows of a table in memory; their digests are made when they are first asked for."""
 
-    def __init__(self, frame: pl.DataFrame) -> None:
-        self._frame = frame
+    def __init__(self, frame: pl.DataFrame, *, labelled: bool = True) -> None:
+        self._frame, self._labelled = frame, labelled
 
     @property
     def width(self) -> int:
-        """How many cells a row has."""
-        return self._frame.width
+        """How many cells a row has; below zero where its label is unknown: such rows are like no labelled ones."""
+        return self._frame.width if self._labelled else -self._frame.width
 
     @cached_property
     def digests(self) -> Digests:

@@ -11,8 +11,7 @@ from typing import Literal, NamedTuple
 import polars as pl
 
 from fedsrc.common.durable import check_regular
-from fedsrc.common.parquet import check_unpacked
-from fedsrc.common.tables import UNREADABLE
+from fedsrc.common.parquet import UNREADABLE, check_unpacked
 from fedsrc.errors import FedsrcError
 
 MAX_HEADER = 1_000_000  # bytes

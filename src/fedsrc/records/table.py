@@ -86,35 +86,53 @@ class Columns:
         return [name for name in self.unused(present) if SOURCE_NAME.fullmatch(re.sub(r"[\W_]+", "", name.lower()))]
 
 
-def read_records(path: Path, *, columns: Columns | None = None, missing: Missing = "refuse") -> Records:
-    """Read and check a CSV, Parquet or JSON-lines table; the first bad value is named with its line."""
+def read_records(
+    path: Path, *, columns: Columns | None = None, missing: Missing = "refuse", labelled: bool = True
+) -> Records:
+    """Read and check a CSV, Parquet or JSON-lines table; the first bad value is named with its line.
+
+    Without labels every loss is 1, whatever the table holds.
+    """
+    names = columns or Columns()
     with readable(path):
         table, place = scan(path)
-    return collect_records(table, place, columns or Columns(), missing)
+    return collect_records(table, place, names, missing, labelled=labelled)
 
 
-def collect_records(table: pl.LazyFrame, place: Place, names: Columns, missing: Missing) -> Records:
+def collect_records(
+    table: pl.LazyFrame, place: Place, names: Columns, missing: Missing, *, labelled: bool = True
+) -> Records:
     """Read and check a table that was scanned."""
     path = Path(place.path)
     with readable(path):
         version = file_version(path)
         frame = table.collect()
-    found = _checked(frame, place, names, missing, lambda _: file_digest(path))
+    found = _checked(frame, place, names, missing, lambda _: file_digest(path), labelled=labelled)
     check_version(path, version)
     return found
 
 
 def frame_records(
-    frame: pl.DataFrame, *, columns: Columns | None = None, missing: Missing = "refuse", name: str = "the table"
-) -> Records:
-    """Check a table in memory, which is known by its content; the first bad value is named with its row."""
+    frame: pl.DataFrame, *, columns: Columns | None = None, missing: Missing = "refuse", name: str = "the table",
+    labelled: bool = True,
+) -> Records:  # fmt: skip
+    """Check a table in memory, which is known by its content; the first bad value is named with its row.
+
+    Without labels every loss is 1, whatever the table holds.
+    """
     place, names = Place(name, "row", 1), columns or Columns()
-    return _checked(frame, place, names, missing, lambda part: content_digest(frame, part.named))
+    return _checked(
+        frame, place, names, missing, lambda part: content_digest(frame, part.named), labelled=labelled
+    )  # fmt: skip
 
 
 def _checked(
-    frame: pl.DataFrame, place: Place, names: Columns, missing: Missing, digest: Callable[[Part], str]
-) -> Records:
+    frame: pl.DataFrame, place: Place, names: Columns, missing: Missing, digest: Callable[[Part], str], *,
+    labelled: bool,
+) -> Records:  # fmt: skip
+    loss, rows = names.name("loss"), Rows(frame)
+    if not labelled:  # what is made up of a row does not tell which row it is
+        rows, frame = Rows(frame.drop(loss, strict=False), labelled=False), frame.with_columns(pl.lit(1.0).alias(loss))
     check = Check(place, names, missing, frame.columns)
     part = check.part(frame)
     ids = part.text.get("id")
@@ -134,7 +152,7 @@ def _checked(
         ids=None if ids is None else ids.to_list(),
         groups=found["group"][1] if "group" in found else (),
         like_source=next((name for name in names.like_source(frame.columns) if repeats(comparable(frame[name]))), None),
-        rows=Rows(frame),
+        rows=rows,
         cut_by=names.cut_by(frame.columns),
     )
 

@@ -6,22 +6,23 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fedsrc.errors import FedsrcError
+from fedsrc.scores.catalogue import Count, Need
 from fedsrc.scores.fitted.frozen import FrozenScore
 from fedsrc.scores.methods.judge import GREEDY
-from fedsrc.scores.models.backends import BACKENDS, open_embedding, open_entailment, open_llama_cpp, open_model
+from fedsrc.scores.models.backends import BACKENDS, open_llama_cpp, open_model
 from fedsrc.scores.models.embedding import DEFAULT as EMBEDDING
-from fedsrc.scores.models.embedding import Embeds
-from fedsrc.scores.models.entailment import Entails
+from fedsrc.scores.models.embedding import Embeds, load_embedder
+from fedsrc.scores.models.entailment import Entails, load_entailment
 from fedsrc.scores.models.model import LanguageModel, Sampling, SamplingModel
 from fedsrc.scores.models.server_model import connect
 from fedsrc.scores.models.transformers_model import TransformersModel
 from fedsrc.scores.recordings.replay import Recording
 from fedsrc.scores.recordings.samples import SampleRecording
 from fedsrc.scores.recordings.signal_recording import SignalRecording, beside
-from fedsrc.scores.scoring import needs, needs_model
+from fedsrc.scores.scoring import Means, needs
 
 
 @dataclass(frozen=True)
@@ -46,56 +47,34 @@ class ModelChoices:
     entailment: str | None = None
 
 
-class Models(NamedTuple):
-    """What gives token scores, drawn responses, a judge's replies and mechanistic signals, each a recording.
-
-    `local` is the local model behind them, if there is one.
-    """
-
-    tokens: Recording | None = None
-    samples: SampleRecording | None = None
-    replies: SampleRecording | None = None
-    signals: SignalRecording | None = None
-    local: Any = None
-
-    @property
-    def identity(self) -> dict[str, str]:
-        """The model that scores, whichever recording it is behind."""
-        asked = self.tokens or self.signals or self.replies
-        found = {} if asked is None else asked.identity
-        return {name: value for name, value in found.items() if name not in ("signals", "sampling")}
-
-    def of(self, each: FrozenScore) -> Any:
-        """Return what a fitted score reads: recorded token scores or signals, or the local model itself."""
-        recorded = {"combination": self.tokens, "franq": self.tokens, "mechanistic": self.signals}
-        return recorded.get(each.kind, self.local)
-
-
-def open_models(target: Path, known: Sequence[str], fitted: Mapping[str, FrozenScore], choices: ModelChoices) -> Models:
+def open_means(
+    target: Path, known: Sequence[str], fitted: Mapping[str, FrozenScore], choices: ModelChoices, count: Count
+) -> Means:
     """Open the models that these scores need; recordings that were not named are kept beside `target`."""
     kinds, wanted = {each.kind for each in fitted.values()}, needs(known)
-    tokens = needs_model(known) or bool(kinds - {"mechanistic"})
+    tokens = bool(wanted & {"present", "verdict"} or kinds - {"mechanistic"})
     if not tokens and not kinds and not wanted & {"samples", "reply"}:
-        return Models()
+        return Means(None, count, *_comparers(wanted, choices))
     opened = _opened(choices, tokens=tokens)
     if opened is None and choices.recording is None and (tokens or kinds or "reply" in wanted):
         raise FedsrcError("this score needs a language model", hint="give `model=`, `server=` or `recording=`")
     path = choices.recording or target.with_name(f"{target.name}.recording.jsonl")
-    return Models(
-        Recording(path, opened) if tokens else None,
+    return Means(
         _samples(target, opened, choices) if "samples" in wanted else None,
+        count,
+        *_comparers(wanted, choices),
         _replies(path, opened) if "reply" in wanted else None,
+        Recording(path, opened) if tokens else None,
         _signals(path, opened) if "mechanistic" in kinds else None,
         None if choices.server else opened,
     )
 
 
-def open_comparers(known: Sequence[str], choices: ModelChoices) -> tuple[Embeds | None, Entails | None]:
+def _comparers(wanted: set[Need], choices: ModelChoices) -> tuple[Embeds | None, Entails | None]:
     """Open the models that compare texts, where a score needs them."""
-    wanted = needs(known)
-    entails = open_entailment(choices.entailment, choices.device) if choices.entailment else None
+    entails = load_entailment(choices.entailment, device=choices.device) if choices.entailment else None
     embeds = "embedding" in wanted or ("meaning" in wanted and entails is None)
-    return (open_embedding(choices.embedding, choices.device) if embeds else None), entails
+    return (load_embedder(choices.embedding, device=choices.device) if embeds else None), entails
 
 
 def _opened(choices: ModelChoices, *, tokens: bool) -> LanguageModel | None:

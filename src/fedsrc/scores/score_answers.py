@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import platform
 import resource
@@ -15,21 +16,23 @@ from typing import Any, Literal, NamedTuple
 import polars as pl
 
 import fedsrc
-from fedsrc.common.canonical import digest, file_digest
+from fedsrc.common.canonical import digest, digest_bytes, file_digest
 from fedsrc.common.durable import write_whole
 from fedsrc.data.answers import Answer, read_answers
+from fedsrc.data.provenance import provenance
 from fedsrc.errors import FedsrcError
 from fedsrc.scores.catalogue import JUDGED, SCORES, Count, Settings
 from fedsrc.scores.fitted.frozen import FrozenScore, load
+from fedsrc.scores.methods.control_scores import is_refusal
 from fedsrc.scores.methods.judge import RULES, parsed, question_in_words
-from fedsrc.scores.opening import ModelChoices, Models, open_comparers, open_models
+from fedsrc.scores.opening import ModelChoices, open_means
 from fedsrc.scores.recordings.samples import SampleRecording
-from fedsrc.scores.score_table import RESERVED, losses_of, records_table, refusals_file, write_table
 from fedsrc.scores.scoring import Means, compares_by, needs, score_answers
 
 Loss = Literal["any", "graded"]
 Refusals = Literal["keep", "apart"]
 Columns = dict[str, list[float]]
+RESERVED = frozenset({"id", "source", "site", "group", "loss", "score", "generator", "split", "refusal", "provenance"})
 
 
 class Scored(NamedTuple):
@@ -56,25 +59,22 @@ def score_file(
     Token scores and drawn responses are kept as they come, so a call that was stopped resumes.
     """
     began = time.monotonic()
-    apart = refusals_file(target) if refusals == "apart" else None
+    apart = _refusals_file(target) if refusals == "apart" else None
     _refuse_existing(target, apart)
     read, sha256 = read_answers(answers), file_digest(answers)
     known, fitted = _named(names)
-    losses = losses_of(read, loss)
-    models = open_models(target, known, fitted, choices)
-    means = Means(models.samples, samples, *open_comparers(known, choices), models.replies)
-    kept = {name: each.recorded for name in ("tokens", "samples") if (each := getattr(models, name)) is not None}
-    columns = score_answers(
-        read, known, settings, models.tokens, local=models.local, means=means, done=lambda n: done(n, len(read))
-    )
+    losses = _losses(read, loss)
+    means = open_means(target, known, fitted, choices, samples)
+    kept = {name: each.recorded for name in ("tokens", "samples") if (each := getattr(means, name)) is not None}
+    columns = score_answers(read, known, settings, means, lambda n: done(n, len(read)))
     for name, each in fitted.items():
         with means.timed(each.kind):
-            columns |= _fitted_columns(name, each.columns(read, models.of(each)), columns)
+            columns |= _fitted_columns(name, each.columns(read, means.of(each.kind)), columns)
     if not answers.is_file() or file_digest(answers) != sha256:
         raise FedsrcError("changed while it was scored; nothing was written", where=str(answers))
-    with_models = _about_models(models, kept)
-    scorer = {**with_models.get("sampler", {}), **models.identity}.get("model", "")
-    table = records_table(read, losses, _in_order(names, columns), scorer)
+    with_models = _about_models(means, kept)
+    scorer = {**with_models.get("sampler", {}), **means.identity}.get("model", "")
+    table = _records_table(read, losses, _in_order(names, columns), scorer)
     manifest = {
         "format": 1,
         "answers": {"name": answers.name, "sha256": sha256, "count": len(read)},
@@ -82,12 +82,12 @@ def score_file(
         "settings": settings.plain() if needs(known) else {},
         **with_models,
         **_about_comparisons(known, means),
-        **_about_judge(known, read, models.replies),
+        **_about_judge(known, read, means.replies),
         "loss": loss,
         "labelled": sum(each is not None for each in losses),
         "refusals": {"count": int(table["refusal"].sum()), "kept": refusals},
         "provenance": dict(Counter(table["provenance"].to_list())),
-        "written": write_table(table, target, apart),
+        "written": _write_table(table, target, apart),
         "seconds": round(time.monotonic() - began, 3),
         "seconds_by": {name: round(seconds, 3) for name, seconds in means.seconds.items()},
         "peak_memory_bytes": _peak_memory(),
@@ -160,13 +160,13 @@ def _about_scores(known: Sequence[str], fitted: Mapping[str, FrozenScore], count
     return {"scores": about, "passes": passes | {name: each.passes for name, each in fitted.items()}}
 
 
-def _about_models(models: Models, kept: Mapping[str, int]) -> dict[str, Any]:
+def _about_models(means: Means, kept: Mapping[str, int]) -> dict[str, Any]:
     """Say which model scores, and how much of its work was recorded before."""
-    device = getattr(models.local, "device", "")
-    told = {"model": models.identity, "device": device, "recorded_before": kept.get("tokens", 0)}
-    if models.samples is None:
+    device = getattr(means.local, "device", "")
+    told = {"model": means.identity, "device": device, "recorded_before": kept.get("tokens", 0)}
+    if means.samples is None:
         return told
-    return {**told, "sampler": models.samples.identity, "samples_recorded_before": kept["samples"]}
+    return {**told, "sampler": means.samples.identity, "samples_recorded_before": kept["samples"]}
 
 
 def _about_comparisons(known: Sequence[str], means: Means) -> dict[str, Any]:
@@ -206,3 +206,51 @@ def _versions() -> dict[str, str]:
     loaded = {name: sys.modules.get(name) for name in ("numpy", "polars", "torch", "transformers")}
     found = {name: str(module.__version__) for name, module in loaded.items() if module is not None}
     return {"fedsrc": fedsrc.__version__, "python": platform.python_version(), **found}
+
+
+def _losses(answers: Sequence[Answer], loss: str) -> list[float | None]:
+    """Return the loss of each answer: any unsupported part, or the graded share."""
+    if loss == "any":
+        return [None if answer.loss is None else float(answer.loss > 0) for answer in answers]
+    if any(answer.span_fraction is None for answer in answers):
+        raise FedsrcError("`loss='graded'` needs a span_fraction for every answer")
+    return [answer.span_fraction for answer in answers]
+
+
+def _records_table(
+    answers: Sequence[Answer], losses: Sequence[float | None], columns: Columns, model: str
+) -> pl.DataFrame:
+    """Return the records table: what certify reads first, then every score, then what is known of each answer."""
+    first = next(iter(columns.values()))
+    frame: dict[str, Any] = {"id": [a.id for a in answers], "source": [a.source for a in answers]}
+    if any(answer.site for answer in answers):
+        frame["site"] = [a.site for a in answers]
+    if any(answer.group for answer in answers):
+        frame["group"] = [a.group for a in answers]
+    frame |= {"loss": pl.Series(losses, dtype=pl.Float64), "score": first, **columns}
+    frame |= {name: [getattr(a, name) for a in answers] for name in ("generator", "split")}
+    frame["refusal"] = [is_refusal(a.response) for a in answers]
+    frame["provenance"] = [provenance(a.generator, model) for a in answers]
+    return pl.DataFrame(frame)
+
+
+def _refusals_file(target: Path) -> Path:
+    """Return where refusals go that are kept apart."""
+    return target.with_name(f"{target.stem}.refusals{target.suffix}")
+
+
+def _write_table(table: pl.DataFrame, target: Path, apart: Path | None = None) -> list[dict[str, Any]]:
+    """Write the table, refusals apart if asked; return name, rows and digest of each file."""
+    parts = {target: table}
+    if apart is not None:
+        parts = {target: table.filter(~pl.col("refusal")), apart: table.filter(pl.col("refusal"))}
+    written = []
+    for path, part in parts.items():
+        data = io.BytesIO()
+        if path.suffix == ".csv":
+            part.write_csv(data)
+        else:
+            part.write_parquet(data, compression="zstd")
+        write_whole(path, data.getvalue())
+        written.append({"name": path.name, "rows": part.height, "sha256": digest_bytes(data.getvalue())})
+    return written

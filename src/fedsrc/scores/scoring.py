@@ -16,16 +16,20 @@ from fedsrc.scores.models.embedding import Embedded, Embeds
 from fedsrc.scores.models.entailment import Entailed, Entails
 from fedsrc.scores.models.model import LanguageModel, Prompted, Wanted
 from fedsrc.scores.prompts import controlled, prompt
+from fedsrc.scores.recordings.replay import Recording
 from fedsrc.scores.recordings.samples import SampleRecording
+from fedsrc.scores.recordings.signal_recording import SignalRecording
 
 STEP_SECONDS, FIRST_STEP, LARGEST_STEP = 15.0, 16, 4096
 
 
 @dataclass(frozen=True)
 class Means:
-    """What scores use beside token scores: drawn responses, models that compare texts, and a judge's replies.
+    """What scores are made from: token scores, drawn responses, a judge's replies, mechanistic signals, and models that
+    compare texts.
 
-    `count` is how many responses a score takes. `seconds` collects the time that each kind of work took.
+    `local` is the local model behind recordings, if there is one; `count` is how many responses a score takes.
+    `seconds` collects the time that each kind of work took.
     """
 
     samples: SampleRecording | None = None
@@ -33,7 +37,22 @@ class Means:
     embeds: Embeds | None = None
     entails: Entails | None = None
     replies: SampleRecording | None = None
+    tokens: LanguageModel | None = None
+    signals: SignalRecording | None = None
+    local: Any = None
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """The model that scores, whichever recording it is behind."""
+        asked = self.tokens or self.signals or self.replies
+        found = {} if asked is None else asked.identity
+        return {name: value for name, value in found.items() if name not in ("signals", "sampling")}
+
+    def of(self, kind: str) -> Any:
+        """Return what a fitted score of a kind reads: recorded token scores or signals, or the local model itself."""
+        recorded = {"combination": self.tokens, "franq": self.tokens, "mechanistic": self.signals}
+        return recorded.get(kind, self.local)
 
     @contextmanager
     def timed(self, what: str) -> Iterator[None]:
@@ -48,11 +67,6 @@ class Means:
 def needs(names: Sequence[str]) -> set[Need]:
     """Return what these scores need together."""
     return {each for name in names for each in SCORES[name].needs}
-
-
-def needs_model(names: Sequence[str]) -> bool:
-    """Return whether any of these scores needs token scores of a language model."""
-    return bool(needs(names) & {"present", "verdict"})
 
 
 def compares_by(names: Sequence[str], means: Means) -> dict[str, str]:
@@ -80,34 +94,30 @@ def score_answers(
     answers: Sequence[Answer],
     names: Sequence[str],
     settings: Settings,
-    model: LanguageModel | None,
-    *,
-    local: Any = None,
-    means: Means | None = None,
+    means: Means,
     done: Callable[[int], None] = lambda _: None,
 ) -> dict[str, list[float]]:
-    """Return each named score of every answer, in order. `local` is the model behind a recording, if any."""
-    used = means or Means()
-    _check(names, model, used)
-    asked = _asked(answers, names, settings, local, used)
-    _refuse_long(answers, asked, local)
-    _refuse_no_room(answers, asked, local, used)
+    """Return each named score of every answer, in order."""
+    _check(names, means)
+    asked = _asked(answers, names, settings, means)
+    _refuse_long(answers, asked, means.local)
+    _refuse_no_room(answers, asked, means)
     found: dict[str, list[float]] = {name: [] for name in names}
-    for part in _steps(_unrecorded(asked, model, used)):
-        seen = _seen(answers[part], asked[part], settings, model, used)
-        embedded = None if used.embeds is None else Embedded(used.embeds)
-        entailed = None if used.entails is None else Entailed(used.entails)
+    for part in _steps(_unrecorded(asked, means)):
+        seen = _seen(answers[part], asked[part], settings, means)
+        embedded = None if means.embeds is None else Embedded(means.embeds)
+        entailed = None if means.entails is None else Entailed(means.entails)
         for name in names:
-            found[name] += _scores(name, seen, used, embedded, entailed)
+            found[name] += _scores(name, seen, means, embedded, entailed)
         done(part.stop)
     return found
 
 
-def _check(names: Sequence[str], model: LanguageModel | None, means: Means) -> None:
+def _check(names: Sequence[str], means: Means) -> None:
     """Refuse, before any work, scores that these means cannot give."""
     for name in names:
         wanted, hint = SCORES[name].needs, "give `model=`, `server=` or `recording=`"
-        if wanted & {"present", "verdict"} and model is None:
+        if wanted & {"present", "verdict"} and means.tokens is None:
             raise FedsrcError(f"{name} needs a language model", hint=hint)
         if "reply" in wanted and means.replies is None:
             raise FedsrcError(f"{name} needs a model that generates text", hint=hint)
@@ -123,18 +133,16 @@ def _check(names: Sequence[str], model: LanguageModel | None, means: Means) -> N
             raise FedsrcError(f"{name} needs a model that embeds texts", hint="give `embedding=`")
 
 
-def _asked(
-    answers: Sequence[Answer], names: Sequence[str], settings: Settings, local: Any, means: Means
-) -> list[_Asked]:
+def _asked(answers: Sequence[Answer], names: Sequence[str], settings: Settings, means: Means) -> list[_Asked]:
     """Return what each answer needs; of drawn responses, as many as the score that takes most."""
     wanted, evidence = needs(names), [""] * len(answers)
     if "removed" in wanted:
-        if settings.control in ("neutral", "irrelevant") and local is None:
+        if settings.control in ("neutral", "irrelevant") and means.local is None:
             raise FedsrcError(
                 f"evidence control {settings.control!r} matches lengths in tokens, which needs a local model",
                 hint="name the model with `model=`, or use `control='removed'` or `control='shuffled'`",
             )
-        evidence = controlled(answers, settings.control, getattr(local, "tokens", len))
+        evidence = controlled(answers, settings.control, getattr(means.local, "tokens", len))
     count = max((SCORES[name].samples(means.count) for name in names), default=0)
     found = []
     for answer, other in zip(answers, evidence, strict=True):
@@ -151,22 +159,20 @@ def _asked(
     return found
 
 
-def _seen(
-    answers: Sequence[Answer], asked: Sequence[_Asked], settings: Settings, model: LanguageModel | None, means: Means
-) -> list[Seen]:
+def _seen(answers: Sequence[Answer], asked: Sequence[_Asked], settings: Settings, means: Means) -> list[Seen]:
     """Return the answers with what the models give of them."""
     count = len(answers)
     nothing: list[Any] = [None] * count
     present, without, verdicts, replies = nothing, nothing, nothing, nothing
     samples: list[Any] = [()] * count
-    if model is not None and asked[0].tokens:
+    if means.tokens is not None and asked[0].tokens:
         with means.timed("tokens"):
             sides = zip(*(own.tokens for own in asked), strict=True)
-            scores = model.score([pair for side in sides for pair in side])
+            scores = means.tokens.score([pair for side in sides for pair in side])
             present, without = scores[:count], scores[count:] or nothing
-    if model is not None and asked[0].verdicts:
+    if means.tokens is not None and asked[0].verdicts:
         with means.timed("verdicts"):
-            two = iter(model.score([pair for own in asked for pair in own.verdicts]))
+            two = iter(means.tokens.score([pair for own in asked for pair in own.verdicts]))
             verdicts = [Judgement(*both) for both in zip(two, two, strict=True)]
     if means.samples is not None and asked[0].draws:
         with means.timed("samples"):
@@ -195,10 +201,10 @@ def _scores(
         return [score.of(each) for each in ready]
 
 
-def _unrecorded(asked: Sequence[_Asked], model: Any, means: Means) -> list[bool]:
+def _unrecorded(asked: Sequence[_Asked], means: Means) -> list[bool]:
     """Return which answers still need the language model."""
     pairs = [pair for own in asked for pair in (*own.tokens, *own.verdicts)]
-    missing: set[Any] = set(model.missing(pairs)) if hasattr(model, "missing") else set(pairs)
+    missing: set[Any] = set(means.tokens.missing(pairs)) if isinstance(means.tokens, Recording) else set(pairs)
     if means.samples is not None:
         missing |= set(means.samples.missing([each for own in asked for each in own.draws]))
     if means.replies is not None:
@@ -220,9 +226,9 @@ def _refuse_long(answers: Sequence[Answer], asked: Sequence[_Asked], local: Any)
         )
 
 
-def _refuse_no_room(answers: Sequence[Answer], asked: Sequence[_Asked], local: Any, means: Means) -> None:
+def _refuse_no_room(answers: Sequence[Answer], asked: Sequence[_Asked], means: Means) -> None:
     """Refuse, before any work, answers whose prompt leaves no room for a response of the wanted length."""
-    prompts = [own.draws[0].prompt for own in asked if own.draws]
+    prompts, local = [own.draws[0].prompt for own in asked if own.draws], means.local
     if not prompts or means.samples is None or not hasattr(local, "tokens"):
         return
     room = local.limit - means.samples.how.max_tokens

@@ -85,7 +85,7 @@ def _shared(registration: Registration, replay: Replay, chain: Chain) -> dict[st
         "method": registration.judgement.method,
         "records": replay.tally.arrived,
         "rounds": replay.rounds,
-        "releases": replay.tally.releases,
+        "releases": replay.tally.releases - len(replay.tally.lost),  # those that arrived
         "absent": replay.absent,
         "refused": replay.refused,
         "sites": _sites(registration, replay),

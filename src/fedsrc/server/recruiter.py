@@ -26,13 +26,19 @@ def next_slots(registration: Registration, tally: Tally, left: Sequence[int], *,
     """
     if registration.monitor is not None:
         return _in_proportion(registration, left)
-    drawn, size = [a + b for a, b in zip(tally.slots, tally.missing, strict=True)], registration.schedule.size(round)
+    drawn = np.asarray([tally.slots]) + np.asarray([tally.missing])
+    slots: list[int] = asked(registration, drawn, np.asarray([left]), round=round)[0].tolist()
+    return slots
+
+
+def asked(registration: Registration, drawn: Ints, left: Ints, *, round: int = 1) -> Ints:
+    """Do the same for many runs of a certificate at once: slots that count as drawn, and units left, (runs, sites)."""
+    size = registration.schedule.size(round)
     if registration.schedule.policy == "recruit":
         return _one_site(registration, drawn, left, size)
     if registration.weights is None:
-        return [whole(size, each) for each in left]
-    slots: list[int] = in_step(registration, np.asarray([drawn]), np.asarray([left]), size)[0].tolist()
-    return slots
+        return _whole(size, left)
+    return in_step(registration, drawn, left, size)
 
 
 def in_step(registration: Registration, drawn: Ints, left: Ints, batch: int) -> Ints:
@@ -104,20 +110,25 @@ def _in_proportion(registration: Registration, left: Sequence[int]) -> list[int]
 
 def whole(batch: int, left: int) -> int:
     """Return a batch, or all that is left if less than half a batch would remain: a tiny release has full noise."""
-    return left if left < 1.5 * batch else batch
+    return int(_whole(batch, np.asarray(left)))
 
 
-def _one_site(registration: Registration, drawn: Sequence[int], left: Sequence[int], batch: int) -> list[int]:
-    """Paper: Appendix "Finite-population theorem audit", largest positive target-weight deficit."""
+def _whole(batch: int, left: Ints) -> Ints:
+    return np.where(left < 1.5 * batch, left, batch)
+
+
+def _one_site(registration: Registration, drawn: Ints, left: Ints, batch: int) -> Ints:
+    """Ask the site with the largest deficit; on a tie the largest weight, then the first in registered order.
+
+    Paper: Appendix "Finite-population theorem audit", largest positive target-weight deficit.
+    """
     sites = len(registration.sites)
-    weights = registration.weights or (1.0 / sites,) * sites
-    total, left = sum(drawn), worth_asking(registration, np.asarray([drawn]), np.asarray([left]))[0].tolist()
-    deficits = [
-        weight * total - n if room > 0 else float("-inf") for weight, n, room in zip(weights, drawn, left, strict=True)
-    ]
-    slots = [0] * sites
-    best = max(range(sites), key=lambda i: (deficits[i], weights[i], -i))
-    slots[best] = whole(batch, left[best])
+    weights, left = np.asarray(registration.weights or (1.0 / sites,) * sites), worth_asking(registration, drawn, left)
+    deficits = np.where(left > 0, weights * drawn.sum(axis=1, keepdims=True) - drawn, -np.inf)
+    order = np.argsort(-weights, kind="stable")
+    best = order[np.argmax(deficits[:, order], axis=1)][:, None]
+    slots = np.zeros_like(left)
+    np.put_along_axis(slots, best, _whole(batch, np.take_along_axis(left, best, axis=1)), axis=1)
     return slots
 
 

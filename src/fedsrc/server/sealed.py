@@ -13,20 +13,23 @@ from functools import lru_cache
 
 import numpy as np
 
-from fedsrc.maths import betting, sealed
+from fedsrc.maths import betting, half_line, sealed
 from fedsrc.maths.arrays import Bools, Floats
-from fedsrc.maths.tail import critical, critical_hybrid, critical_within, discrete_shift
+from fedsrc.maths.tail import critical, critical_hybrid, critical_within, criticals, discrete_shift
 from fedsrc.protocol.judgements import Sealed
 from fedsrc.protocol.mechanism import Mechanism
 from fedsrc.protocol.messages import Release
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.bounds import Bounds, Look, down, nested, up
 from fedsrc.server.tally import Tally, transfer
+from fedsrc.server.unlabelled import acceptance
 
 
 @dataclass(frozen=True)
 class Rows:
     """The registered tests, compiled once: L = slope . sums - theta N eta, and what one release adds to its noise.
+
+    Where the best bet is free, L is the contrast itself: theta = a = 1, b = 0, and eta is in the line.
 
     least, most     what one unit adds to L
     slope           of the released integers; variance and shift follow from it
@@ -52,18 +55,23 @@ class Rows:
 def rows_of(method: Sealed, weights: tuple[float, ...], rule: Mechanism) -> Rows:
     """Compile the tests of a sealed registration. Theory: (xiii)."""
     code = rule.contrasts
-    bets = [(each.risk, sealed.bet(each.risk, theta)) for each in method.targets for theta in each.bets]
-    r, (theta, a, b) = np.array([risk for risk, _ in bets]), np.array([bet for _, bet in bets]).T
-    none = np.zeros((r.size, len(code.accepted)))
-    slope = np.hstack([a[:, None] * code.inverse, np.diag(-b * code.second_unit), none])
+    r = np.repeat([each.risk for each in method.targets], code.m)
+    theta, a, b = np.ones(r.size), np.ones(r.size), np.zeros(r.size)
+    least, most = r - 1.0, r
+    if not method.free:
+        bets = [(each.risk, theta) for each in method.targets for theta in each.bets]
+        theta, a, b = np.array([sealed.bet(*each) for each in bets]).T
+        least, most = np.array([(sealed.least(*each), sealed.most(*each)) for each in bets]).T
+    second = np.diag(-b * code.second_unit)[:, : len(code.second)]
+    slope = np.hstack([a[:, None] * code.inverse, second, np.zeros((r.size, len(code.accepted)))])
     return Rows(
         risk=r,
         weight=np.concatenate([target.share * np.asarray(weights) for target in method.targets]),
         theta=theta,
         a=a,
         b=b,
-        least=np.array([sealed.least(risk, bet.theta) for risk, bet in bets]),
-        most=np.array([sealed.most(risk, bet.theta) for risk, bet in bets]),
+        least=least,
+        most=most,
         slope=slope,
         variance=rule.scale**2 * (slope**2).sum(axis=1),
         shift=discrete_shift(slope) if rule.scale else np.zeros(r.size),
@@ -87,7 +95,7 @@ def method_of(registration: Registration) -> Sealed:
 @dataclass(frozen=True)
 class Seen:
     """What a look sees: L of every row and the totals behind it, how often noise was added before the last round and in
-    it, and how much acceptance is shown."""
+    it, how much acceptance is shown, and what it is at most (or, where counts are exact, was)."""
 
     share: float
     N: int
@@ -99,6 +107,7 @@ class Seen:
     before: int
     last: int
     acceptance: Floats
+    abar: Floats
 
 
 def due(registration: Registration, round: int, *, over: bool) -> float | None:
@@ -118,23 +127,48 @@ def see(registration: Registration, tally: Tally, before: int, share: float) -> 
     tests, method, eta = rows(registration), method_of(registration), transfer(registration, tally)
     sums = tally.sums.astype(np.float64)
     D, Q, A = registration.mechanism.contrasts.decode(sums)
-    L = sums @ tests.slope.T - tests.theta * tally.total * eta
+    L = sums @ tests.slope.T - (0.0 if method.free else tests.theta * tally.total * eta)
     for slots, number in tally.lost:
         margin = margins(registration, number, slots)
         L = L + slots * tests.least - margin.L
         A = A - margin.A
-    error = 1e-9 + 1e-15 * tally.total * tests.theta.size
+    L = down(L - tests.shift * tally.releases - 1e-9 - tests.rounding * tally.total)
+    if registration.unlabelled is None:
+        shown = _accepted(registration, tally, A, eta)
+        if method.free:  # missing releases count as accepted and unsupported
+            lost = sum(slots for slots, _ in tally.lost)
+            A, D = np.rint(A) + lost, D - (1.0 - tests.risk) * lost
+            L = _exact_counts(registration, L, A)
+        abar = A / max(tally.total, 1)
+    else:
+        found = acceptance(registration, tally, share)
+        shown, abar = (np.broadcast_to(each, A.shape) for each in (found.lower - eta, found.upper))
+        A = np.broadcast_to(found.middle * tally.total, A.shape)
+        Q = tests.risk * (1 - tests.risk) * np.tile(A, len(method.targets)) if method.free else Q
+    bound = nested(np.maximum(0.0, down(shown - 1e-9 - 1e-15 * tally.total * tests.theta.size)))
+    return Seen(share, tally.total, eta, L, D, Q, A, before, tally.releases - before, bound, abar)
+
+
+def _accepted(registration: Registration, tally: Tally, A: Floats, eta: float) -> Floats:
+    """Bound acceptance by the accepted mass of the units that calibrate. Theory: (xiii) Acceptance."""
+    method, tests = method_of(registration), rows(registration)
     centres = method.centres
     bets = betting.centres(
         registration.claim.min_acceptance, top=centres.top, count=centres.count, low=centres.low, high=centres.high
     )
-    a = betting.a_lower(
+    return betting.a_lower(
         A, tests.accepted * tally.releases, tally.total, eta=eta, bets=bets, alpha_a=method.acceptance_budget,
         w=np.asarray(registration.thresholds.weights),
     )  # fmt: skip
-    acceptance = nested(np.maximum(0.0, down(a - error)))
-    L = down(L - tests.shift * tally.releases - 1e-9 - tests.rounding * tally.total)
-    return Seen(share, tally.total, eta, L, D, Q, A, before, tally.releases - before, acceptance)
+
+
+def _exact_counts(registration: Registration, L: Floats, A: Floats) -> Floats:
+    """Return log surprises at exact counts of contrasts and of accepted answers.
+
+    Theory: (xiii) Exact counts.
+    """
+    r, accepted = rows(registration).risk, np.tile(A, len(method_of(registration).targets))
+    return down(sealed.log_surprise(np.rint(r * accepted - L), accepted, r) - 1e-9)
 
 
 def decide(registration: Registration, seen: Sequence[Seen]) -> Look:
@@ -170,15 +204,28 @@ def lines(registration: Registration, look: Seen, rejected: Bools) -> Floats:
         return np.stack([lines(registration, look, each) for each in sets])[which].reshape(rejected.shape)
     tests, method = rows(registration), method_of(registration)
     weights = sealed.weights_left(tests.weight, rejected)
-    line = np.full(weights.size, np.inf)
-    for i in np.flatnonzero(weights):
-        level, noise = float(method.risk_budget * look.share * weights[i]), float(tests.variance[i])
+    line, left = np.full(weights.size, np.inf), np.flatnonzero(weights)
+    levels, noise = method.risk_budget * look.share * weights, tests.variance * (look.before + look.last)
+    if method.free:
+        line[left] = np.log(1.0 / levels[left])
+        if registration.unlabelled is not None:
+            line[left] = half_line.half_line(
+                levels[left], tests.risk[left], look.N, _every(look.abar, weights.size)[left], noise[left],
+                eta=look.eta, within=method.line == "within",
+            )  # fmt: skip
+        return up(line)
+    for i in left:
         if method.line == "hybrid":
-            line[i] = critical_hybrid(level, noise * look.before, noise * look.last)
+            line[i] = critical_hybrid(levels[i], tests.variance[i] * look.before, tests.variance[i] * look.last)
         else:
-            tail = critical if method.line == "exact" else critical_within
-            line[i] = tail(level, noise * (look.before + look.last))
+            line[i] = (critical if method.line == "exact" else critical_within)(float(levels[i]), float(noise[i]))
     return up(line)
+
+
+def _every(values: Floats, rows: int) -> Floats:
+    """Repeat a value per threshold for every target; trials share it where it comes from unlabelled records."""
+    first = values.reshape(-1, values.shape[-1])[0]
+    return np.tile(first, rows // first.size)
 
 
 def report(registration: Registration, look: Seen, decided: Look) -> Bounds:
@@ -192,12 +239,59 @@ def report(registration: Registration, look: Seen, decided: Look) -> Bounds:
     rejected = np.asarray(decided.rejected)
     line = np.where(rejected, look.L, lines(registration, look, rejected))
     scale = (tests.theta * look.N)[:m]
-    upper = np.minimum(1.0 - registration.claim.target_risk, up((line - look.L)[:m] / scale))
+    gap = (line - look.L)[:m] / scale
+    if method_of(registration).free:
+        gap = _free_gap(registration, look, rejected)[:m]
+    upper = np.minimum(1.0 - registration.claim.target_risk, up(gap))
     noise = np.sqrt(tests.variance * (look.before + look.last))[:m] / scale
     width = np.maximum(0.0, upper + look.contrast[:m] / look.N - look.eta - noise)
     return Bounds(
         upper, decided.acceptance_lower, decided.risk_upper, decided.certified, width, noise, None, look.eta
     )  # fmt: skip
+
+
+def _free_gap(registration: Registration, look: Seen, rejected: Bools) -> Floats:
+    """Return what the mean of -d is at most, row by row, where the best bet is free; 0 where it is rejected.
+
+    Theory: (xiii) Half-lines, Exact counts.
+    """
+    tests, method = rows(registration), method_of(registration)
+    weights = sealed.weights_left(tests.weight, rejected)
+    levels = np.maximum(method.risk_budget * look.share * weights, 1e-12)
+    if registration.unlabelled is None:
+        accepted = np.tile(np.rint(look.accepted), len(method.targets))
+        highest = sealed.risk_upper(np.rint(tests.risk * accepted - look.contrast), accepted, levels)
+        return np.where(rejected, 0.0, np.maximum(0.0, highest - tests.risk))
+    abar, noise = _every(look.abar, rejected.size), tests.variance * (look.before + look.last)
+    within = method.line == "within"
+    least = half_line.least_contrast(look.L, levels, tests.risk, look.N, abar, noise, within=within)
+    return np.where(rejected, 0.0, look.eta - least)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How the claimed target's tests went, per threshold: what L gained per unit, its bet and noise, and its line."""
+
+    gain: Floats
+    theta: Floats
+    noise: Floats
+    line: Floats
+
+
+def pace(registration: Registration, look: Seen) -> Pace:
+    """Return the pace of a look; where the best bet is free, that of the best bet at its size."""
+    tests, m = rows(registration), len(registration.thresholds.values)
+    noise, none = tests.variance[:m] * (look.before + look.last), np.zeros(tests.theta.size, dtype=np.bool_)
+    if not method_of(registration).free:
+        theta = tests.theta[:m]
+        gain = (tests.a * look.contrast - tests.b * look.second)[:m] / look.N - theta * look.eta
+        return Pace(gain, theta, noise, lines(registration, look, none)[:m])
+    levels, r = (method_of(registration).risk_budget * look.share * tests.weight)[:m], registration.claim.target_risk
+    theta = half_line.best_bet(levels, r, look.N, look.abar, noise, look.eta)
+    at = np.argmin(np.abs(half_line.THETA - theta[:, None]), axis=1)
+    lost = half_line.log_mean(r, look.abar, look.eta)[np.arange(m), at]
+    noise = theta**2 * noise
+    return Pace(theta * look.contrast[:m] / look.N - lost, theta, noise, criticals(levels, noise))
 
 
 @dataclass(frozen=True)
@@ -260,7 +354,6 @@ def implausible(registration: Registration, release: Release, number: int) -> st
     ]  # fmt: skip
     if code.accepted:
         every = np.tile(A, len(code.r))
-        beyond += [
-            -(1 - r) * every - margin.low > D, r * every + margin.high < D, r * (1 - r) * every + margin.most < Q
-        ]  # fmt: skip
+        beyond += [-(1 - r) * every - margin.low > D, r * every + margin.high < D]
+        beyond += [r * (1 - r) * every + margin.most < Q] if code.second else []
     return "no units can have given its numbers, whatever the noise" if any(map(np.any, beyond)) else None

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from fedsrc.protocol.certificate import Assumption, OtherTarget
 from fedsrc.protocol.disclosure import released_development
 from fedsrc.protocol.judgements import Sealed
+from fedsrc.protocol.protection import Privacy
 from fedsrc.protocol.registration import Holder, Registration
 from fedsrc.server.alarm import Watch
 from fedsrc.server.bounds import Bounds
@@ -175,7 +176,14 @@ def _sealed_note(registration: Registration) -> list[Assumption]:
     )
     noise = [] if method.line == "within" or not registration.privacy.private else ["every site added the stated noise"]
     free = method.line == "hybrid" or registration.schedule.dropout == "adversarial"
-    return [_checked(looks), *map(_declared, [closed, *noise, *([] if free else [arrivals])])]
+    notes = [_checked(looks), *map(_declared, [closed, *noise, *([] if free else [arrivals])])]
+    if registration.unlabelled is None:
+        return notes
+    units, unit = sum(each.units for each in registration.unlabelled), registration.privacy.unit
+    shown = f"how many are accepted follows from one noised release of {units:,} unlabelled {unit}s"
+    shown += _protected(registration.unlabelled[0].privacy, registration.privacy)
+    drawn = f"unlabelled {unit}s are drawn like those that calibrate, and their registered release is what they gave"
+    return [*notes, _checked(shown), _declared(drawn)]
 
 
 def _dropout_note(registration: Registration, replay: Replay) -> Assumption:
@@ -227,16 +235,22 @@ def thresholds_words(registration: Registration) -> str:
     """Where the thresholds come from, and whether the units that chose them are protected."""
     origin, release = registration.thresholds.origin, released_development(registration)
     if release is not None:
-        settings, other = release.privacy, release.privacy != registration.privacy
-        made = f", made for an earlier registration: epsilon {settings.epsilon:g} at delta {settings.delta:g}"
-        made += "" if settings.adjacency == registration.privacy.adjacency else f", for {settings.adjacency}"
-        noun = f"development {settings.unit}{'s' if release.units != 1 else ''}"
-        return f"from one noised release of {release.units:,} {noun}{made if other else ', protected like the others'}"
+        noun = f"development {release.privacy.unit}{'s' if release.units != 1 else ''}"
+        protected = _protected(release.privacy, registration.privacy)
+        return f"from one noised release of {release.units:,} {noun}{protected}"
     return {
         "public": "exact quantiles of development records, which are declared public and are not protected",
         "development": "exact quantiles of development records, without privacy",
         "grid": "evenly spaced; no record was used",
     }.get(origin, "declared")
+
+
+def _protected(made: Privacy, registered: Privacy) -> str:
+    """How the units of an earlier release are protected: as registered now, or as they were then."""
+    if made == registered:
+        return ", protected like the others"
+    also = "" if made.adjacency == registered.adjacency else f", for {made.adjacency}"
+    return f", made for an earlier registration: epsilon {made.epsilon:g} at delta {made.delta:g}{also}"
 
 
 def monitor_statement(registration: Registration, watch: Watch) -> str:

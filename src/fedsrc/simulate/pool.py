@@ -39,6 +39,7 @@ class Pool:
         self.flat = site.masses.reshape(self.size, -1).astype(np.float64)  # exact: far below 2^53
         self.used = np.zeros(trials, dtype=np.int64)
         self.seen = np.zeros((trials, self.size), dtype=np.bool_)
+        self.last = np.zeros((trials, self.size), dtype=np.int64)  # how often each unit was taken last
 
     @property
     def left(self) -> Ints:
@@ -53,8 +54,9 @@ class Pool:
     def take(self, n: Ints) -> Ints:
         """Return masses (trials, 2, m+1) of the next n units, n per trial."""
         if not n.any():
+            self.last = np.zeros_like(self.last)
             return np.zeros((n.size, *self.shape), dtype=np.int64)
-        counts = self.draw(self.rng, self.law, n) if self.order is None else self._in_order(self.order, n)
+        self.last = counts = self.draw(self.rng, self.law, n) if self.order is None else self._in_order(self.order, n)
         self.used += n
         self.seen |= counts > 0
         return np.rint(counts @ self.flat).astype(np.int64).reshape(n.size, *self.shape)

@@ -1,76 +1,121 @@
-"""Laws that fit what is known: one for each simulated run, so that a forecast holds what a sample or noise leaves open.
+"""The populations that evidence leaves possible, drawn from their posterior: plans and forecasts are made in them.
 
-A Bayesian bootstrap (Rubin 1981): units keep what they add, and weights are drawn. Beside the sample every bin has a
-small prior unit, supported and unsupported: without it the best of many thresholds looks better than it is.
+Exact units are reweighed (Bayesian bootstrap), noised sums are freed of fresh noise, made falling and drawn as answers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import isotonic_regression
 
-from fedsrc.maths.arrays import Floats
+from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.maths.basis import Basis
+from fedsrc.protocol.protection import IN_SUFFIXES, Noised
 from fedsrc.protocol.registration import Registration
-from fedsrc.server.tally import Masses, Tally, masses
+from fedsrc.server.tally import Tally, masses
 from fedsrc.simulate.population import Support, from_cells
-from fedsrc.simulate.trials import discrete_gaussian
 
-PRIOR = 0.1  # of a unit, per bin and loss; `python -m research.forecast_coverage` shows what it does
+DRAWS = 200
+UNSEEN = 0.25  # what a kind of answer counts before any was seen
 
 
-def from_sample(registration: Registration, sites: Sequence[Support], trials: int, seed: int) -> list[Support]:
-    """Draw a law for every trial from each site's sample; sites that share a sample share its draws."""
-    rng, drawn = np.random.default_rng([seed, 3]), dict[int, Support]()
-    for site in sites:
-        if id(site) not in drawn:
-            drawn[id(site)] = _resampled(registration, site, trials, rng)
+@dataclass(frozen=True)
+class Populations:
+    """Kinds of units with their masses at or above each threshold (kinds, thresholds), and in every drawn population
+    how common each kind is (draws, kinds)."""
+
+    unsupported: Floats
+    supported: Floats
+    laws: Floats
+
+    @cached_property
+    def accepted(self) -> Floats:
+        """Acceptance at each threshold in every population."""
+        return self.laws @ (self.unsupported + self.supported)
+
+    def samples(self, sizes: Sequence[int], rng: np.random.Generator) -> Ints:
+        """Draw how many units of each kind arrive in rounds of these sizes: (draws, rounds, kinds)."""
+        return np.stack([rng.multinomial(size, self.laws) for size in sizes], axis=1)
+
+
+def from_units(
+    unsupported: ArrayLike, supported: ArrayLike, rng: np.random.Generator, draws: int = DRAWS
+) -> Populations:
+    """Draw populations from exact development units, (units, thresholds) masses of at most one: the Bayesian bootstrap
+    (Rubin 1981), which keeps every unit whole, so that its second moments are there.
+
+    An unsupported answer above every threshold counts as seen a little: where few are accepted, none may have been.
+    """
+    u, s = (np.asarray(each, dtype=np.float64) for each in (unsupported, supported))
+    laws = rng.dirichlet([*np.ones(len(u)), UNSEEN], draws)
+    return Populations(np.vstack([u, np.ones_like(u[:1])]), np.vstack([s, np.zeros_like(s[:1])]), laws)
+
+
+def from_answers(
+    unsupported: ArrayLike, supported: ArrayLike, rng: np.random.Generator, draws: int = DRAWS
+) -> Populations:
+    """Draw populations from development units of one answer each: their counts in bins, as a Dirichlet."""
+    above = np.stack([np.sum(supported, axis=0), np.sum(unsupported, axis=0)]).astype(np.float64)
+    return _of_bins(np.broadcast_to(above, (draws, *above.shape)), len(np.asarray(unsupported)), rng)
+
+
+def from_release(
+    release: Noised, thresholds: Sequence[float], rng: np.random.Generator, draws: int = DRAWS
+) -> Populations:
+    """Draw populations from a noised development release, at thresholds of its grid.
+
+    Fresh noise is taken off the release, the rest is made falling, and answers in each bin are drawn as a Dirichlet.
+    Every unit counts as one answer: the release has no second moments, and shared masses have smaller ones.
+    """
+    basis, g = Basis("suffix", len(release.grid), IN_SUFFIXES.basis_bits), release.privacy.mass_grid
+    y = np.array([release.first, release.second], dtype=np.float64)
+    noised = basis.decode((y - rng.normal(0.0, release.scale, (draws, *y.shape))) / g)
+    at = np.searchsorted(release.grid, thresholds)
+    return _of_bins(falling(noised)[..., at], release.units, rng)
+
+
+def from_samples(registration: Registration, sites: Sequence[Support], draws: int, seed: int) -> list[Support]:
+    """Draw laws of sites from their samples, as `from_units` does; sites that share a sample share its draws."""
+    rng, worst, drawn = np.random.default_rng([seed, 3]), _cells(registration)[-1:], dict[int, Support]()
+    for name, site in {id(site): site for site in sites}.items():
+        kinds, often = np.unique(site.masses, axis=0, return_counts=True)  # equal units are drawn at once
+        drawn[name] = Support(np.concatenate([kinds, worst]), rng.dirichlet([*often, UNSEEN], draws))
     return [drawn[id(site)] for site in sites]
 
 
-def _resampled(registration: Registration, site: Support, trials: int, rng: np.random.Generator) -> Support:
-    size, *shape = site.masses.shape
-    kinds, often = np.unique(site.masses.reshape(size, -1), axis=0, return_counts=True)  # equal units, drawn at once
-    prior = _cells(registration).masses
-    weights = np.concatenate([often, np.full(len(prior), PRIOR)])
-    found = np.concatenate([kinds.reshape(-1, *shape), prior])
-    return Support(found, _dirichlet(np.tile(weights, (trials, 1)), rng))
+def from_tally(registration: Registration, tally: Tally, draws: int, seed: int) -> Support:
+    """Draw laws from the noised sums of a run, as `from_release` does."""
+    rng, m, shape = np.random.default_rng([seed, 3]), len(registration.thresholds.values), (draws, *tally.sums.shape)
+    noise = rng.normal(0.0, registration.mechanism.scale * math.sqrt(tally.releases), shape)
+    seen = masses(registration, tally.sums - noise, tally.releases)
+    found = _of_bins(falling(np.stack([seen.supported, seen.unsupported], axis=1)), tally.arrived, rng)
+    kinds = [m + 1, *range(1, m + 1), *range(m + 2, 2 * m + 2)]  # what nothing accepts is unsupported, in bin 0
+    return Support(_cells(registration)[kinds], found.laws)
 
 
-def from_noised(registration: Registration, tally: Tally, trials: int, seed: int) -> Support:
-    """Draw a law for every trial from noised sums: first what the noise may have been, then the units."""
-    rule, rng = registration.mechanism, np.random.default_rng([seed, 3])
-    shape = (trials, *tally.sums.shape)
-    noise = sum((discrete_gaussian(rng, rule.scale, shape) for _ in range(tally.releases)), start=np.zeros(shape, int))
-    cells = cells_of(masses(registration, tally.sums + noise, tally.releases), tally.arrived)
-    return Support(_cells(registration).masses, _dirichlet(cells + PRIOR, rng))
-
-
-def cells_of(seen: Masses, units: int) -> Floats:
-    """Return how many of the units noised masses put into each bin 0..m, supported and then unsupported (..., 2m+2).
-
-    What nothing accepts is in bin 0, as unsupported.
-    """
-    supported, unsupported = (
-        -np.diff(as_falling(each, units), append=0.0) for each in (seen.supported, seen.unsupported)
-    )
-    rejected = units - supported.sum(axis=-1, keepdims=True) - unsupported.sum(axis=-1, keepdims=True)
-    return np.concatenate([np.zeros_like(rejected), supported, np.maximum(0.0, rejected), unsupported], axis=-1)
-
-
-def as_falling(noised: Floats, units: int) -> Floats:
-    """Noised suffix masses as masses that fall with the threshold, between none and all of the units: midway between
-    the lowest falling line above them and the highest below. Noise does not add up, as it would bin by bin."""
-    above = np.maximum.accumulate(noised[..., ::-1], axis=-1)[..., ::-1]
-    return np.asarray(np.clip((above + np.minimum.accumulate(noised, axis=-1)) / 2, 0.0, units))
-
-
-def _cells(registration: Registration) -> Support:
-    """Return a unit of every bin, supported and unsupported."""
+def _cells(registration: Registration) -> Ints:
+    """Return what a unit of each bin adds: supported answers in bins 0..m, then unsupported ones."""
     bins = np.ones(len(registration.thresholds.values) + 1)
-    return from_cells(registration, bins, bins)
+    return from_cells(registration, bins, bins).masses
 
 
-def _dirichlet(weights: Floats, rng: np.random.Generator) -> Floats:
-    drawn = rng.standard_gamma(weights)
-    return np.asarray(drawn / drawn.sum(axis=-1, keepdims=True))
+def _of_bins(above: Floats, units: int, rng: np.random.Generator) -> Populations:
+    """Populations of one-answer units from masses (draws, 2, thresholds) at or above thresholds, supported first."""
+    m = above.shape[-1]
+    bins = -np.diff(above, append=0.0).reshape(len(above), 2 * m)
+    none = np.maximum(units - bins.sum(axis=1, keepdims=True), 0.0)
+    chances = rng.standard_gamma(np.hstack([none, bins]) + UNSEEN)
+    suffix, zero = np.tril(np.ones((m, m))), np.zeros((1, m))
+    supported, unsupported = np.vstack([zero, suffix, 0 * suffix]), np.vstack([zero, 0 * suffix, suffix])
+    return Populations(unsupported, supported, chances / chances.sum(axis=1, keepdims=True))
+
+
+def falling(noised: Floats) -> Floats:
+    """Return the masses nearest to noised ones (..., thresholds) that fall with the threshold, and are not negative."""
+    return np.apply_along_axis(lambda each: np.maximum(isotonic_regression(each, increasing=False).x, 0.0), -1, noised)

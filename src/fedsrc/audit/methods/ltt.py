@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import betainc, rel_entr
 
 from fedsrc.audit.methods import acceptance
-from fedsrc.audit.methods.setting import Aim, Assumption, Evidence, Method, Rule, Verdict, verdict
+from fedsrc.audit.methods.setting import Aim, Assumption, Evidence, Method, Rule, Verdict, column, verdict
 from fedsrc.maths.arrays import Bools, Floats
 
 PValue = Callable[[Floats, Floats, float], Floats]
@@ -59,6 +59,27 @@ def fixed_sequence(p: Floats, alpha: float) -> Bools:
     return np.logical_and.accumulate((p <= alpha)[..., ::-1], axis=-1)[..., ::-1]
 
 
+def sequence_from(p: Floats, alpha: float, first: int) -> Bools:
+    """From one threshold downwards, those above it untested: `fixed_sequence` in an order of development's choice."""
+    above = np.arange(p.shape[-1]) > first
+    return fixed_sequence(np.where(above, 0.0, p), alpha) & ~above
+
+
+def of_contrasts(D: Floats, N: Floats, r: float) -> Floats:
+    """Hoeffding-Bentkus on r N - D, the sum of r - d, in [0, 1], over N units of any masses (sources and graded losses
+    too), whose mean is above r in the null; d = r s - (1-r) u is what a unit adds to D = r A - Z."""
+    return hoeffding_bentkus(r * N - D, N, r)
+
+
+def in_sequence(evidence: Evidence, aim: Aim) -> Verdict:
+    """Test from the threshold that development units favour downwards: exact for units of one binary answer."""
+    Z, A, r = evidence.unsupported, evidence.accepted, aim.target_risk
+    p = exact(Z, A, r) if evidence.binary else of_contrasts(r * A - Z, column(evidence.records), r)
+    a = acceptance.fixed_n(evidence, aim)
+    assert evidence.first is not None  # what it is given
+    return verdict(sequence_from(p, aim.risk_budget, evidence.first) & (a >= aim.min_acceptance), acceptance=a)
+
+
 P_VALUES: dict[str, PValue] = {
     "hoeffding": hoeffding, "bentkus": bentkus, "hb": hoeffding_bentkus, "exact": exact
 }  # fmt: skip
@@ -89,4 +110,8 @@ METHODS = tuple(
     )
     for p in P_VALUES
     for family in FAMILIES
+)  # fmt: skip
+IN_SEQUENCE = Method(
+    "ltt-planned-sequence", in_sequence, "textbook", ("i.i.d.", "no shift", "fixed n", "exact counts"),
+    role="reference", source="Angelopoulos et al. 2021, arXiv 2110.01052", given="exact sums and development",
 )  # fmt: skip

@@ -22,6 +22,10 @@ TOLERANCE = 1e-9  # of comparisons with enumerated facts
 Provenance = Literal["paper", "code", "second-hand", "textbook", "reconstruction", "own"]
 Role = Literal["reference", "certificate", "heuristic", "control"]
 Stops = Literal["at any look", "at the last look"]
+Given = Literal["exact sums and development", "exact units and development", "registered releases"]
+HOLDS: dict[Given, str] = {
+    "exact sums and development": "first", "exact units and development": "wealth", "registered releases": "server",
+}  # fmt: skip
 Assumption = Literal[
     "i.i.d.",
     "exchangeable",
@@ -105,6 +109,9 @@ class Evidence:
     binary     losses are 0 or 1
     worst      supported mass where it is not accepted less unsupported: releases that never arrived are charged with
                each mass at its own worst
+    first      the threshold that development units favour
+    wealth     the largest log-wealth so far of bets on one unit after the other
+    server     what the server decides on the registered releases
     """
 
     accepted: Floats
@@ -118,6 +125,9 @@ class Evidence:
     sites: Sites | None = None
     unreleased: Unreleased | None = None
     worst: Floats | None = None
+    first: int | None = None
+    wealth: Floats | None = None
+    server: Verdict | None = None
 
     @property
     def thresholds(self) -> int:
@@ -155,7 +165,8 @@ class Evidence:
 
         noise = Covariance(*(v[trial] for v in self.noise))
         picked: Evidence = pick(self)
-        return replace(picked, noise=noise, sites=pick(self.sites), unreleased=pick(self.unreleased))
+        return replace(picked, noise=noise, sites=pick(self.sites), unreleased=pick(self.unreleased),
+                       server=pick(self.server))  # fmt: skip
 
 
 def gather(
@@ -265,6 +276,7 @@ class Method:
     stops       when a study lets it stop; a control may stop earlier than its guarantee allows
     misled      fed with noised sums without being made for them: a control
     causal      a look's verdict depends on no later look, so that one pass over all looks serves whenever it stops
+    given       what it reads, where that is more than sums
     """
 
     name: str
@@ -279,10 +291,13 @@ class Method:
     source: str = ""
     misled: bool = False
     causal: bool = True
+    given: Given | None = None
 
     @property
-    def reads(self) -> Literal["released sums", "exact sums"]:
+    def reads(self) -> Given | Literal["released sums", "exact sums"]:
         """What a study gives it."""
+        if self.given is not None:
+            return self.given
         return "released sums" if self.private or self.misled else "exact sums"
 
     @property
@@ -292,10 +307,12 @@ class Method:
 
     def judge(self, evidence: Evidence, aim: Aim) -> Verdict:
         """Return the verdict; refuse evidence that the method cannot use."""
-        if evidence.noised and self.reads == "exact sums":
+        if evidence.noised and self.reads.startswith("exact"):
             raise FedsrcError(f"{self.name} takes exact counts", hint="naive(method) is the control on noised sums")
         if "binary loss" in self.assumptions and not evidence.binary:
             raise FedsrcError(f"{self.name} takes binary losses")
+        if self.given is not None and getattr(evidence, HOLDS[self.given]) is None:
+            raise FedsrcError(f"{self.name} reads {self.given}, which this evidence does not hold")
         return self.rule(evidence, aim)
 
     def conclude(self, evidence: Evidence, aim: Aim) -> Verdict:

@@ -71,6 +71,12 @@ def together(looks: list[Look], *, contrast: bool) -> Verdict:
     return verdict(np.concatenate([each.certified for each in looks], axis=-2), **found)
 
 
+def as_registered(evidence: Evidence, _: Aim) -> Verdict:
+    """Return what the server decided on the registered releases, with the registered budgets."""
+    assert evidence.server is not None  # what it is given
+    return evidence.server
+
+
 ASSUMED: tuple[Assumption, ...] = ("predictable recruitment", "declared shift")
 PAPER: dict[str, Kind] = {"fed-src-c": "contrast", "fed-src-va": "variance-adaptive", "ratio": "ratio"}
 METHODS = (
@@ -84,5 +90,9 @@ METHODS = (
     Method(
         "betting-ladder", rule(ladder), "own", ASSUMED,
         private=True, anytime=True, stops="at any look", source="docs/theory.md, (iv) Ladder",
+    ),
+    Method(
+        "registered", as_registered, "own", ASSUMED, given="registered releases",
+        private=True, anytime=True, stops="at any look", source="docs/theory.md, (iv), (xiii) and (xiv)",
     ),
 )  # fmt: skip

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from fedsrc.common.durable import read_bytes, write_whole
 from fedsrc.common.signing import load
@@ -46,16 +47,13 @@ class Settings:
         return self.folder / SETTINGS
 
     def write(self) -> None:
-        text = json.dumps({**asdict(self), "folder": str(self.folder), "key": str(self.key)}, indent=2)
-        write_whole(self.path, text.encode())
+        write_whole(self.path, TypeAdapter(Settings).dump_json(self, indent=2))
 
     @classmethod
     def read(cls, path: Path) -> Settings:
         try:
-            found = json.loads(read_bytes(path, MAX_SETTINGS))
-            patience = Patience(**found["patience"])
-            return cls(Path(found["folder"]), Path(found["key"]), found["node_keys"], patience)
-        except (ValueError, KeyError, TypeError) as error:
+            return TypeAdapter(Settings).validate_json(read_bytes(path, MAX_SETTINGS))
+        except ValidationError as error:
             raise FedsrcError("cannot be read as settings of a live run", where=str(path)) from error
 
 

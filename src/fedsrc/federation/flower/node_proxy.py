@@ -16,7 +16,8 @@ import ssl
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple, Self
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 MAX_BYTES = 8_000_000  # Flower sends objects in chunks of 5 MB
 BODY_SECONDS = 10.0  # for a body to be complete
@@ -66,7 +67,7 @@ class Held:
             del self._of[address]
 
 
-class Body:
+class Body(AbstractContextManager["Body"]):
     """A request's body while it is read and forwarded; its bytes are counted."""
 
     def __init__(self, held: Held, address: str) -> None:
@@ -82,9 +83,6 @@ class Body:
                 return 503
             self.data += part
         return None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._held.give(self._address, len(self.data))

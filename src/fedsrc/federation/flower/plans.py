@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fedsrc.common.durable import write_whole
-from fedsrc.common.signing import load
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
+
+from fedsrc.common.durable import read_bytes, write_whole
+from fedsrc.common.signing import MAX_BYTES, load
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower.grid import Settings
-from fedsrc.federation.flower.node_keys import name_of_private, name_of_public
 from fedsrc.federation.flower.processes import Tls, check_encrypted, program
 from fedsrc.federation.flower.superlink import Address, ServerPlan, supervise
 from fedsrc.federation.flower.supernode import NodePlan
 from fedsrc.federation.live.play import finished, live_session
 from fedsrc.federation.live.transport import Patience
+from fedsrc.protocol.handshake import node_key_name
 from fedsrc.protocol.names import REGISTRATION
 from fedsrc.protocol.registration import Registration
+
+# Flower identifies nodes by elliptic-curve keys in OpenSSH's format
+MAKE_ONE = "make one with `ssh-keygen -t ecdsa -b 384 -N '' -f node.key`"
 
 
 def server_plan(
@@ -65,6 +72,31 @@ def node_plan(
 def node_name(node_key: Path | None, *, private: bool) -> str | None:
     """Return the name of a node key, from its private or its public file."""
     return None if node_key is None else (name_of_private if private else name_of_public)(node_key)
+
+
+def name_of_private(path: Path) -> str:
+    """Return the name of a node key, from its private file."""
+    key = _load(path, "private", lambda data: serialization.load_ssh_private_key(data, password=None))
+    return _name(path, key.public_key() if isinstance(key, EllipticCurvePrivateKey) else key)
+
+
+def name_of_public(path: Path) -> str:
+    """Return the name of a node key, from its public file."""
+    return _name(path, _load(path, "public", serialization.load_ssh_public_key))
+
+
+def _load(path: Path, part: str, load: Callable[[bytes], object]) -> object:
+    try:
+        return load(read_bytes(path, MAX_BYTES))
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise FedsrcError(f"cannot be read as a node's {part} key", where=str(path), hint=MAKE_ONE) from error
+
+
+def _name(path: Path, key: object) -> str:
+    if not isinstance(key, EllipticCurvePublicKey):
+        raise FedsrcError("is not an elliptic-curve key", where=str(path), hint=MAKE_ONE)
+    spelling = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    return node_key_name(key.public_bytes(*spelling))
 
 
 def _node_names(registration: Registration, node_keys: Mapping[str, Path], tls: Tls) -> dict[str, str]:

@@ -17,10 +17,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Self
+from typing import IO
 
 from fedsrc.errors import FedsrcError, MissingExtraError
 
@@ -74,7 +74,7 @@ def check_encrypted(host: str, tls: Tls, insecure: bool) -> None:
         )
 
 
-class Child:
+class Child(AbstractContextManager["Child"]):
     """A running child process. Its lines of output go to a log file and to `tell`."""
 
     def __init__(
@@ -111,9 +111,6 @@ class Child:
             self._process.wait()
         end([*family, *descendants(self.pid)], seconds)
         self._reader.join(1.0)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()

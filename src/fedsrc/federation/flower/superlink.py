@@ -8,29 +8,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 import tomli_w
 
 from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.flower import app as flower_app
+from fedsrc.federation.flower import processes
 from fedsrc.federation.flower.grid import VARIABLE, Settings
 from fedsrc.federation.flower.node_proxy import Way
-from fedsrc.federation.flower.processes import (
-    LOOPBACK,
-    Child,
-    Tls,
-    check_free,
-    end,
-    environment,
-    free_port,
-    left_behind,
-    program,
-    wait_for_port,
-)
+from fedsrc.federation.flower.processes import LOOPBACK, Child, Tls, environment, free_port, program
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.server.folder import LOG
 from fedsrc.server.status import is_held
@@ -121,7 +111,7 @@ def superlink_command(plan: ServerPlan) -> list[str]:
     return [*command, "--enable-supernode-auth"] if plan.node_keys else command
 
 
-class _SuperLink:
+class _SuperLink(AbstractContextManager["_SuperLink"]):
     """The SuperLink that runs are submitted to: ours, with the door for nodes of other machines before it, or one that
     runs already. When a process of ours ends, all are stopped; a SuperLink of somebody else is left alone."""
 
@@ -141,17 +131,17 @@ class _SuperLink:
 
     def _start_all(self) -> None:
         plan, (host, port) = self._plan, (self._plan.address.host, self._plan.address.port)
-        end(left_behind(plan.home), GRACE)  # of a `fedsrc server` that was killed
-        check_free(LOOPBACK[0], plan.superlink_port)
+        processes.end(processes.left_behind(plan.home), GRACE)  # of a `fedsrc server` that was killed
+        processes.check_free(LOOPBACK[0], plan.superlink_port)
         if plan.behind_door:
-            check_free(host, port)
+            processes.check_free(host, port)
         more = {VARIABLE: str(plan.settings.path)}
         link = self._start(superlink_command(plan), environment(plan.home, more), plan.home / "superlink.log")
-        wait_for_port(LOOPBACK[0], plan.superlink_port, link)
+        processes.wait_for_port(LOOPBACK[0], plan.superlink_port, link)
         self._tell(f"SuperLink is up at 127.0.0.1:{plan.superlink_port} (process {link.pid})")
         if plan.behind_door:
             door = self._start(plan.door.command(), environment(plan.home), plan.home / "door.log")
-            wait_for_port(host, port, door)
+            processes.wait_for_port(host, port, door)
             self._tell(f"nodes of other machines connect at {host}:{port} (process {door.pid})")
 
     def _start(self, command: list[str], env: dict[str, str], log: Path) -> Child:
@@ -169,9 +159,6 @@ class _SuperLink:
             for site, key in self._plan.node_keys.items():
                 _register_node(self._plan, site, key, self._tell)
         self._registered = True
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         for child in self._children:
@@ -210,7 +197,7 @@ def _submit(plan: ServerPlan, link: _SuperLink, tell: Tell) -> None:
             time.sleep(0.5)
 
 
-class _Tail:
+class _Tail(AbstractContextManager["_Tail"]):
     """Tells new lines of the run loop's log as they are written: Flower passes its own logs on late."""
 
     def __init__(self, path: Path, tell: Tell) -> None:
@@ -221,9 +208,6 @@ class _Tail:
     def read(self) -> None:
         for line in self._file.readlines():
             self._tell(line.decode(errors="replace").rstrip())
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         with self._file:

@@ -6,13 +6,14 @@ letter that it answers. An answer is taken once, and the run loop decides what b
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
-from fedsrc.federation.live.transport import Clock, Letter, Node, Patience, Post, RealClock, Reply, Tell
+from fedsrc.federation.live.transport import Clock, Letter, Node, Patience, Post, Reply, Tell
 from fedsrc.protocol.handshake import Challenge, Hello, parse_hello
 from fedsrc.protocol.messages import Answer, Refusal, Request, SignedRequest
 from fedsrc.protocol.registration import Registration
@@ -57,12 +58,12 @@ class LiveCarrier:
         *,
         patience: Patience | None = None,
         node_keys: Mapping[str, str] | None = None,
-        clock: Clock | None = None,
+        clock: Clock = time,
         tell: Tell = lambda _: None,
     ) -> None:
         self._registration, self._key, self._post = registration, key, post
         self._patience, self._node_keys = patience or Patience(), node_keys or {}
-        self._clock, self._tell = clock or RealClock(), tell
+        self._clock, self._tell = clock, tell
         self._live: dict[int, Node] = {}
         self._meetings: dict[int, _Meeting] = {}
         self._hellos: dict[int, Hello] = {}  # by node, in order of arrival
@@ -78,11 +79,11 @@ class LiveCarrier:
 
     def gather(self, names: Iterable[str], seconds: float) -> list[str]:
         """Wait at most so long for these sites; return those that are connected."""
-        wanted, end = list(names), self._clock.now() + seconds
+        wanted, end = list(names), self._clock.monotonic() + seconds
         while True:
             self.step()
             here = [name for name in wanted if self.node_of(name) is not None]
-            if len(here) == len(wanted) or self._clock.now() >= end:
+            if len(here) == len(wanted) or self._clock.monotonic() >= end:
                 return here
             self._clock.sleep(self._patience.poll)
 
@@ -95,14 +96,14 @@ class LiveCarrier:
         self._fetch()
 
     def __call__(self, requests: Sequence[Request], /) -> list[Answer]:
-        now = self._clock.now()
+        now = self._clock.monotonic()
         waiting = [_Open(each, SignedRequest.by(each, self._key).to_bytes()) for each in requests]
         end = now + self._patience.round
         while True:
             self.step()
             self._send([each for each in waiting if each.answer is None], end)
             self._fetch()
-            if all(each.answer is not None for each in waiting) or self._clock.now() >= end:
+            if all(each.answer is not None for each in waiting) or self._clock.monotonic() >= end:
                 break
             self._clock.sleep(self._patience.poll)
         return [self._close(each) for each in waiting]
@@ -115,7 +116,7 @@ class LiveCarrier:
 
     def _greet(self) -> None:
         """Challenge nodes that have not said who they are."""
-        now, due = self._clock.now(), list[tuple[Node, Challenge]]()
+        now, due = self._clock.monotonic(), list[tuple[Node, Challenge]]()
         for node in self._live.values():
             meeting = self._meetings.setdefault(node.id, _Meeting())
             if node.id not in self._hellos and now >= meeting.again:
@@ -178,14 +179,14 @@ class LiveCarrier:
         """Retry a node later; log each new reason once."""
         meeting = self._meetings[node]
         meeting.pause = min(max(self._patience.retry, 2 * meeting.pause), LONGEST_PAUSE)
-        meeting.again = self._clock.now() + meeting.pause
+        meeting.again = self._clock.monotonic() + meeting.pause
         if meeting.problem != problem:
             self._tell(f"refused: node {node}: {_plain(problem)}")
         meeting.problem = problem
 
     def _send(self, waiting: Sequence[_Open], end: float) -> None:
         """Send requests to the nodes of their sites, again where the node is gone; give up on sites that stay away."""
-        now, ready = self._clock.now(), []
+        now, ready = self._clock.monotonic(), []
         for each in waiting:
             node = self.node_of(each.request.site)
             if each.node is not None and each.node == node:
@@ -227,7 +228,7 @@ class LiveCarrier:
 
     def _stumble(self, each: _Open, problem: str) -> None:
         """Retry a request that failed on the way, later. The ledger gives the same bytes."""
-        now = self._clock.now()
+        now = self._clock.monotonic()
         each.node, each.again, each.problem = None, now + self._patience.retry, _plain(problem)
         each.trouble_since = now if each.trouble_since is None else each.trouble_since
         self._tell(f"site {each.request.site!r}: request {each.request.number}: {each.problem}")

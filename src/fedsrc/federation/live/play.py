@@ -5,6 +5,7 @@ Killed at any point and started again, it resumes where its transcript stops.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 from fedsrc.common.signing import Key
 from fedsrc.errors import BusyError, FedsrcError
 from fedsrc.federation.live.carrier import LiveCarrier
-from fedsrc.federation.live.transport import Clock, Patience, Post, RealClock, Tell
+from fedsrc.federation.live.transport import Clock, Patience, Post, Tell
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Transcript
@@ -30,11 +31,11 @@ def play(
     *,
     patience: Patience | None = None,
     node_keys: Mapping[str, str] | None = None,
-    clock: Clock | None = None,
+    clock: Clock = time,
     tell: Tell = lambda _: None,
 ) -> Certificate:
     """Play a live run to its certificate, from the start or from where its transcript stops."""
-    clock, patience = clock or RealClock(), patience or Patience()
+    patience = patience or Patience()
     with live_session(registration, folder, key, clock) as session:
         carrier = LiveCarrier(
             registration, key, post, patience=patience, node_keys=node_keys, clock=clock, tell=tell
@@ -61,7 +62,7 @@ def finished(session: Session) -> Certificate | None:
         return None if session.replay.ended is None else _certificate(session)
 
 
-def live_session(registration: Registration, folder: Path, key: Key, clock: Clock | None = None) -> Session:
+def live_session(registration: Registration, folder: Path, key: Key, clock: Clock = time) -> Session:
     """Check a live run before it is played: each party's key must be registered, since nothing else vouches for a
     message."""
     if registration.monitor is not None:
@@ -72,7 +73,7 @@ def live_session(registration: Registration, folder: Path, key: Key, clock: Cloc
     for site in registration.sites:
         if site.key is None:
             raise FedsrcError(f"site {site.name!r} has no registered key", hint="register with `site_keys=`")
-    return Session(folder, registration, key, hold=partial(hold_transcript, clock=clock or RealClock()))
+    return Session(folder, registration, key, hold=partial(hold_transcript, clock=clock))
 
 
 def hold_transcript(path: Path, clock: Clock) -> Transcript:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 from fedsrc.common.signing import Key
@@ -16,32 +15,17 @@ from fedsrc.records.stream import Table
 from fedsrc.site.ledger import Ledger
 
 
-@dataclass(frozen=True)
-class SitePlan:
-    """How an operator wants a site to run."""
-
-    registration: Registration
-    name: str
-    table: Table
-    ledger: Path
-    key: Key
-    socket: Path
-    node: NodePlan | None = None
-    node_key: str | None = None  # name of the key of the node that carries its messages
-    fresh: bool = False
-
-
-def serve_site(plan: SitePlan, tell: Callable[[str], None]) -> None:
-    """Answer until interrupted."""
-    with closing(Ledger(plan.ledger, must_exist=True)) as ledger:
-        guard = Guard(
-            plan.registration, plan.name, ledger, lambda: plan.table, plan.key,
-            fresh=plan.fresh, node_key=plan.node_key, tell=tell,
-        )  # fmt: skip
+def serve_site(
+    registration: Registration, name: str, table: Table, ledger: Path, key: Key, *, socket: Path,
+    node: NodePlan | None, node_key: str | None, fresh: bool, tell: Callable[[str], None],
+) -> None:  # fmt: skip
+    """Answer until interrupted. `node_key` names the key of the node that carries the site's messages."""
+    with closing(Ledger(ledger, must_exist=True)) as book:
+        guard = Guard(registration, name, book, lambda: table, key, fresh=fresh, node_key=node_key, tell=tell)
         units = guard.open()
-        door = Door(plan.socket, guard.letter, tell=tell)
-        keeper = None if plan.node is None else NodeKeeper(plan.node, tell)
-        tell(f"site {plan.name!r} listens at {plan.socket} with {units:,} units, for {plan.registration.digest}")
+        door = Door(socket, guard.letter, tell=tell)
+        keeper = None if node is None else NodeKeeper(node, tell)
+        tell(f"site {name!r} listens at {socket} with {units:,} units, for {registration.digest}")
         try:
             if keeper is not None:
                 keeper.start()
@@ -50,4 +34,4 @@ def serve_site(plan: SitePlan, tell: Callable[[str], None]) -> None:
             if keeper is not None:
                 keeper.stop()
             door.close()
-            tell(f"site {plan.name!r} has stopped")
+            tell(f"site {name!r} has stopped")

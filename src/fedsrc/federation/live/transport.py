@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -55,21 +54,11 @@ class Post(Protocol):
 
 
 class Clock(Protocol):
-    """Time, which tests replace."""
+    """Time, as the module `time` tells it; tests replace it."""
 
-    def now(self) -> float: ...
+    def monotonic(self) -> float: ...
 
-    def sleep(self, seconds: float) -> None: ...
-
-
-class RealClock:
-    """The machine's time."""
-
-    def now(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+    def sleep(self, seconds: float, /) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ Only scores come in; no question, no answer. A refused request is told in words,
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -12,15 +14,16 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from fedsrc.gate.gate import Gate, Reason, Status
 from fedsrc.gate.service.metrics import CONTENT_TYPE, Metrics
-from fedsrc.gate.service.once import OnceRoute
 from fedsrc.gate.service.throttle import Limits, Throttle
 
 MOST_SCORES = 1_000
+TWICE = "body: a name is given twice"
 OUR_NAMES = ("body", "score", "scores")
 ABOUT = "Accepts a score if it reaches a certified threshold. Only scores come in: no question, no answer."
 Score = Annotated[float | None, Field(description="In [0, 1]; any other number, or null, is not accepted.")]
@@ -126,6 +129,32 @@ def application(gate: Gate, metrics: Metrics) -> FastAPI:
         return Response(metrics.text(gate.status()), headers={"content-type": CONTENT_TYPE})
 
     return app
+
+
+class OnceRequest(Request):
+    """A request whose JSON is refused if an object in it gives a name twice: nobody can tell which was meant."""
+
+    async def json(self) -> Any:
+        return json.loads(await self.body(), object_pairs_hook=_each_once)
+
+
+class OnceRoute(APIRoute):
+    """An endpoint whose requests are read by `OnceRequest`."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            return await handle(OnceRequest(request.scope, request.receive))
+
+        return strict
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise HTTPException(422, TWICE)
+    return found
 
 
 async def _not_described(_: Request, error: Exception) -> JSONResponse:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from pydantic import model_validator
 
+from fedsrc.common.values import Frozen
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.scores.fitted.development import Ranked, fit_ranked, labels_of
-from fedsrc.scores.fitted.logistic import Logistic, fit_logistic
+from fedsrc.scores.fitted.logistic import Feature, Logistic, fit_logistic
 from fedsrc.scores.methods.control_scores import is_refusal, novel_words
 from fedsrc.scores.methods.lexical import STOP_WORDS, lexical_support, sentences, words
 from fedsrc.scores.methods.lift import mean_lift, window_lift, window_means
@@ -32,11 +34,25 @@ NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 NAME = re.compile(r"(?<![.!?]\s)(?<!^)\b[A-Z][a-z]+")
 
 
-@dataclass(frozen=True)
-class Combination:
+class Combination(Frozen):
     """A logistic model of "unsupported" over the numbers in the order of NAMES."""
 
-    logistic: Logistic
+    bias: float
+    features: dict[str, Feature]
+
+    @model_validator(mode="after")
+    def _names(self) -> Combination:
+        if self.features.keys() != set(NAMES):
+            raise ValueError("features are not those of this version")
+        return self
+
+    @classmethod
+    def of(cls, fitted: Logistic) -> Combination:
+        return cls(bias=fitted.bias, features=dict(zip(NAMES, fitted.features, strict=True)))
+
+    @cached_property
+    def logistic(self) -> Logistic:
+        return Logistic.of((self.features[name] for name in NAMES), self.bias)
 
     def score(self, row: Floats) -> float:
         """Return 1 - P(unsupported) from an answer's numbers, taken alone: no other answer can move its last digit."""
@@ -54,7 +70,7 @@ def fit_combination(
     return fit_ranked(
         answers,
         labels,
-        lambda own: Combination(fit_logistic(X[own], labels[own], penalty=penalty)),
+        lambda own: Combination.of(fit_logistic(X[own], labels[own], penalty=penalty)),
         lambda fitted, test: [fitted.score(row) for row in X[test]],
     )
 

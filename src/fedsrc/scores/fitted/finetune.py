@@ -17,12 +17,10 @@ import numpy as np
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.scores.fitted.logistic import Logistic
-from fedsrc.scores.fitted.probe import Probe, token_labels
+from fedsrc.scores.fitted.probe import LAST, Probe, token_labels
 from fedsrc.scores.models.model import Prompted
 from fedsrc.scores.models.torch_tools import Texts, batches, memory, need
 from fedsrc.scores.models.transformers_model import TransformersModel
-
-LAST = -1
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ def fine_tune(
         adapter = _bytes(network)
     weights = head.weight.detach().double().cpu().numpy()[0]
     flat = Logistic(np.zeros_like(weights), np.ones_like(weights), weights, float(head.bias.detach()))
-    return Detector(Probe(LAST, training.width, flat), training.rank, adapter)
+    return Detector(Probe.of(LAST, training.width, flat), training.rank, adapter)
 
 
 @contextmanager

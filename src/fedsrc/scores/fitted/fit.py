@@ -18,16 +18,28 @@ from typing import Any
 from fedsrc.common.canonical import digest_bytes
 from fedsrc.common.durable import write_whole
 from fedsrc.data.answers import Answer
+from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Ints
 from fedsrc.scores.fitted import combine, franq, mechanistic, probe
 from fedsrc.scores.fitted.development import cross_validated, fit_ranked, labels_of, marked_places
 from fedsrc.scores.fitted.finetune import Detector, Labelled, Training, fine_tune
-from fedsrc.scores.fitted.frozen import FrozenScore, load, refuse_existing
+from fedsrc.scores.fitted.frozen import FrozenScore, Kind, load, refuse_existing
 from fedsrc.scores.fitted.score_file import ADAPTER, SCORE, evidence_print, parse, plain, prompts_digest, source_print
 from fedsrc.scores.fitted.supervised import Parameters, both_sides, hidden_states, pairs_of, score_with, signals_of
 from fedsrc.scores.models.model import LanguageModel
 from fedsrc.scores.models.transformers_model import TransformersModel
-from fedsrc.scores.recordings.signal_recording import SignalRecording
+from fedsrc.scores.recordings.replay import Recording
+from fedsrc.scores.recordings.signal_recording import SignalRecording, beside
+
+TAKES: dict[Kind, tuple[str, ...]] = {  # the choices that have a meaning for a kind
+    "combination": ("recording", "penalty"),
+    "probe": ("layer", "width", "penalty"),
+    "detector": ("width", "epochs", "cross_validate"),
+    "mechanistic": ("recording",),
+    "franq": ("recording", "support"),
+}
+DEPTH = 0.6  # where the default layer lies
+TRAINING_TOKENS = {"cpu": 2048, "cuda": Training.batch_tokens}  # a training step holds more memory than a forward pass
 
 
 @dataclass(frozen=True)
@@ -128,6 +140,46 @@ def fitted_detector(
 
     auc = cross_validated(answers, labels, held) if cross_validate else None
     return Fitted(fit(range(len(answers))), auc, model.identity, asdict(training))
+
+
+def check_choices(kind: Kind, chosen: Mapping[str, Any], *, model: bool) -> None:
+    """Refuse a choice that has no meaning for this kind, and a fit with neither model nor recording."""
+    for name in chosen:
+        if name not in TAKES[kind]:
+            raise FedsrcError(f"`{name}=` has no meaning for a {kind}", hint="leave it out")
+    if not model and "recording" not in chosen:
+        raise FedsrcError("a fit needs a language model", hint="give `model=`")
+
+
+def fit_answers(
+    kind: Kind,
+    answers: Sequence[Answer],
+    model: TransformersModel | None,
+    *,
+    batch_tokens: int | None = None,
+    recording: Path | None = None,
+    cross_validate: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
+    **chosen: Any,
+) -> Fitted:
+    """Fit a score of this kind. `chosen` goes to the kind's own function; with a recording no model is needed."""
+    if recording is not None and kind == "mechanistic":
+        return fitted_mechanistic(answers, SignalRecording(beside(recording, "signals"), model))
+    tokens = model if recording is None else Recording(recording, model)
+    assert tokens is not None  # check_choices refuses a fit with neither
+    if kind == "combination":
+        return fitted_combination(answers, tokens, **chosen)
+    if kind == "franq":
+        return fitted_franq(answers, tokens, **chosen)
+    assert model is not None
+    if kind == "mechanistic":
+        return fitted_mechanistic(answers, model)
+    if kind == "probe":
+        layer = round(DEPTH * int(model.network.config.num_hidden_layers))
+        return fitted_probe(answers, model, **{"layer": layer, **chosen})
+    batch = batch_tokens or TRAINING_TOKENS.get(model.network.device.type, TRAINING_TOKENS["cpu"])
+    training = Training(batch_tokens=batch, **chosen)
+    return fitted_detector(answers, model, training, cross_validate=cross_validate, tell=tell)
 
 
 def _manifest(answers: Sequence[Answer]) -> dict[str, Any]:

@@ -20,11 +20,12 @@ when it is faithful, and P(true) is then one more estimate of support.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from pydantic import model_validator
 
+from fedsrc.common.values import Frozen
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats, Ints
@@ -51,14 +52,19 @@ class Judged(NamedTuple):
         return float(np.clip(self.faithful * self.if_faithful + (1 - self.faithful) * self.if_unfaithful, 0.0, 1.0))
 
 
-@dataclass(frozen=True)
-class Franq:
+class Franq(Frozen):
     """The score of support by its name, and the three maps."""
 
     support: str
     faithful: Isotonic
     if_faithful: Isotonic
     if_unfaithful: Isotonic
+
+    @model_validator(mode="after")
+    def _known(self) -> Franq:
+        if self.support not in SUPPORT:
+            raise ValueError("support is no score of this version")
+        return self
 
     def judge(self, row: Sequence[float]) -> Judged:
         """Return the probabilities of an answer from its three numbers."""
@@ -86,8 +92,9 @@ def fit_franq(
     def fit(own: Ints) -> Franq:
         faithful = fit_isotonic(X[own, 0], 1 - labels[own])
         weight = np.array([faithful(value) for value in X[own, 0].tolist()])
-        branches = (fit_isotonic(X[own, i], true[own], w) for i, w in ((1, weight), (2, 1 - weight)))
-        return Franq(support, faithful, *branches)
+        rest = (fit_isotonic(X[own, i], true[own], w) for i, w in ((1, weight), (2, 1 - weight)))
+        branches = dict(zip(("if_faithful", "if_unfaithful"), rest, strict=True))
+        return Franq(support=support, faithful=faithful, **branches)
 
     return fit_ranked(answers, labels, fit, lambda franq, test: [franq.judge(row).true for row in X[test].tolist()])
 

@@ -76,12 +76,12 @@ class FrozenScore:
     def parameters(self) -> Parameters:
         """Return the fitted numbers; a detector's adapter is read here."""
         if self.document.kind != "detector":
-            return self.document.parameters.parameters()
+            return self.document.parameters
         numbers, path = self.document.parameters, self.folder / ADAPTER
         adapter = read_bytes(path, MAX_ADAPTER)
         if digest_bytes(adapter) != self.document.files[ADAPTER]:
             raise FedsrcError("was changed since it was loaded", where=str(path))
-        return Detector(numbers.head.parameters(), numbers.rank, adapter)
+        return Detector(numbers.head, numbers.rank, adapter)
 
     def _same_model(self, model: Model | None) -> Model:
         """Return the model if it is the one of the training; type and backend may differ."""

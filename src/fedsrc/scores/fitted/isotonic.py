@@ -5,21 +5,30 @@ Zadrozny and Elkan (2002). Between the fitted points the map is a straight line,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from pydantic import model_validator
 from scipy.optimize import isotonic_regression
 
+from fedsrc.common.values import Frozen, Numbers
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 
 
-@dataclass(frozen=True)
-class Isotonic:
+class Isotonic(Frozen):
     """A non-decreasing map through the points (x, y)."""
 
-    x: Floats
-    y: Floats
+    x: Numbers
+    y: Numbers
+
+    @model_validator(mode="after")
+    def _rises(self) -> Isotonic:
+        if len(self.x) != len(self.y) or not self.x:
+            raise ValueError("a map needs as many scores as probabilities")
+        if sorted(set(self.x)) != list(self.x) or sorted(self.y) != list(self.y):
+            raise ValueError("a map must rise")
+        if not 0 <= self.y[0] <= self.y[-1] <= 1:
+            raise ValueError("a map must give probabilities")
+        return self
 
     def __call__(self, value: float) -> float:
         """Return the probability at a score."""
@@ -40,7 +49,7 @@ def fit_isotonic(x: Floats, y: Floats, weights: Floats | None = None) -> Isotoni
     fitted = np.clip(isotonic_regression(mean, weights=mass).x, 0.0, 1.0)
     flat = np.zeros(len(at), dtype=bool)
     flat[1:-1] = (fitted[1:-1] == fitted[:-2]) & (fitted[1:-1] == fitted[2:])
-    return Isotonic(at[~flat], fitted[~flat])
+    return Isotonic(x=tuple(at[~flat].tolist()), y=tuple(fitted[~flat].tolist()))
 
 
 def _check(x: Floats, y: Floats, w: Floats) -> None:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from fedsrc.common.values import Frozen
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 
+Scale = Annotated[float, Field(gt=0)]
 Matrix = NDArray[np.floating]
 ROUNDING = 1e-9  # a column's spread, relative to its largest value, that is no more than rounding
+
+
+class Feature(Frozen):
+    """One column of a logistic model, as score.json writes it."""
+
+    mean: float
+    scale: Scale
+    weight: float
 
 
 @dataclass(frozen=True)
@@ -30,6 +43,17 @@ class Logistic:
         w = self.weights / self.scale
         z = X.astype(np.float64) @ w + (self.bias - float(self.mean @ w))
         return np.asarray(expit(z), dtype=np.float64)
+
+    @property
+    def features(self) -> list[Feature]:
+        columns = zip(self.mean.tolist(), self.scale.tolist(), self.weights.tolist(), strict=True)
+        return [Feature(mean=mean, scale=scale, weight=weight) for mean, scale, weight in columns]
+
+    @classmethod
+    def of(cls, features: Iterable[Feature], bias: float) -> Logistic:
+        """Return the model of these columns."""
+        mean, scale, weights = np.array([[each.mean, each.scale, each.weight] for each in features]).T.copy()
+        return cls(mean, scale, weights, bias)
 
 
 def fit_logistic(X: Matrix, y: NDArray[np.floating], *, penalty: float = 1.0) -> Logistic:

@@ -21,21 +21,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
+from pydantic import Field, model_validator
 from scipy.stats import rankdata
 
+from fedsrc.common.values import Frozen
 from fedsrc.data.answers import Answer
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.scores.fitted.development import Ranked, fit_ranked, folds_of, labels_of
-from fedsrc.scores.fitted.logistic import Logistic, fit_logistic
+from fedsrc.scores.fitted.logistic import Feature, Logistic, fit_logistic
 
 SHARE = 0.1  # of the prompt's tokens, those attended to most
 HEADS, LAYERS = (1, 4, 16, 64), (1, 4, 16)  # how many may be chosen
 PENALTY = 1.0
 TINY = 1e-38  # a probability that float32 still holds
+Adaptation = Literal["ReDeEP-style adaptation, not the authors' configuration"]
+Place = Annotated[int, Field(ge=0)]
+Head = Annotated[tuple[Place, Place], Field(strict=False)]  # layer, head
 
 
 @dataclass(frozen=True)
@@ -69,13 +75,34 @@ def attended(prompt: int) -> int:
     return max(1, int(SHARE * prompt))
 
 
-@dataclass(frozen=True)
-class Mechanistic:
+class Mechanistic(Frozen):
     """Chosen heads and layers, and a logistic model of "unsupported" over the two sums (parametric, external)."""
 
-    heads: tuple[tuple[int, int], ...]  # layer, head
-    layers: tuple[int, ...]
-    logistic: Logistic
+    method: Adaptation
+    attended_share: float
+    heads: Annotated[tuple[Head, ...], Field(strict=False, min_length=1)]
+    layers: Annotated[tuple[Place, ...], Field(strict=False, min_length=1)]
+    parametric: Feature
+    external: Feature
+    bias: float
+
+    @model_validator(mode="after")
+    def _of_this_version(self) -> Mechanistic:
+        if self.attended_share != SHARE:
+            raise ValueError("signals are not those of this version")
+        if len(set(self.heads)) < len(self.heads) or len(set(self.layers)) < len(self.layers):
+            raise ValueError("a head or layer is listed twice")
+        return self
+
+    @classmethod
+    def of(cls, heads: tuple[tuple[int, int], ...], layers: tuple[int, ...], fitted: Logistic) -> Mechanistic:
+        sums = dict(zip(("parametric", "external"), fitted.features, strict=True))
+        (method,) = get_args(Adaptation)
+        return cls(method=method, attended_share=SHARE, heads=heads, layers=layers, **sums, bias=fitted.bias)
+
+    @cached_property
+    def logistic(self) -> Logistic:
+        return Logistic.of((self.parametric, self.external), self.bias)
 
     def score(self, found: Signals) -> float:
         """Return 1 - the probability that the response is unsupported."""
@@ -109,7 +136,7 @@ def _fit(external: Floats, parametric: Floats, labels: Floats, folds: Ints, head
     layers = chosen_columns(-parametric, labels, folds, LAYERS)
     sums = np.stack([parametric[:, layers].sum(axis=1), external[:, chosen].sum(axis=1)], axis=1)
     named = tuple((head // heads, head % heads) for head in chosen)
-    return Mechanistic(named, tuple(layers), fit_logistic(sums, labels, penalty=PENALTY))
+    return Mechanistic.of(named, tuple(layers), fit_logistic(sums, labels, penalty=PENALTY))
 
 
 def chosen_columns(columns: Floats, labels: Floats, folds: Ints, counts: Sequence[int]) -> list[int]:

@@ -6,26 +6,47 @@ Trained on development sources, on tokens that annotators marked. The response's
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
+from fedsrc.common.values import Frozen, Numbers
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats, Ints
-from fedsrc.scores.fitted.logistic import Logistic, fit_logistic
+from fedsrc.scores.fitted.logistic import Logistic, Scale, fit_logistic
 from fedsrc.scores.methods.lift import window_means
 
 LAYER, WIDTH, PENALTY = 18, 5, 3000.0
+LAST = -1  # the layer of a detector's head
 
 
-@dataclass(frozen=True)
-class Probe:
+class Probe(Frozen):
     """A logistic model over one layer's hidden states, and the width of the stretch that decides."""
 
-    layer: int
-    width: int
-    token: Logistic
+    layer: int = Field(ge=LAST)
+    width: int = Field(ge=1)
+    bias: float
+    mean: Numbers
+    scale: Annotated[tuple[Scale, ...], Field(strict=False)]
+    weights: Numbers
+
+    @model_validator(mode="after")
+    def _sizes(self) -> Probe:
+        if not len(self.mean) == len(self.scale) == len(self.weights) or not self.weights:
+            raise ValueError("mean, scale and weights differ in length")
+        return self
+
+    @classmethod
+    def of(cls, layer: int, width: int, token: Logistic) -> Probe:
+        rows = {name: tuple(getattr(token, name).tolist()) for name in ("mean", "scale", "weights")}
+        return cls(layer=layer, width=width, bias=token.bias, **rows)
+
+    @cached_property
+    def token(self) -> Logistic:
+        return Logistic(np.array(self.mean), np.array(self.scale), np.array(self.weights), self.bias)
 
     def score(self, states: NDArray[np.floating]) -> float:
         """Return 1 - the largest mean risk over `width` consecutive tokens."""
@@ -56,4 +77,4 @@ def fit_probe(
     """Fit a probe on the token states and token labels of training responses."""
     if [len(each) for each in states] != [len(each) for each in labels]:
         raise FedsrcError("a probe needs one label for every token")
-    return Probe(layer, width, fit_logistic(np.concatenate(states), np.concatenate(labels), penalty=penalty))
+    return Probe.of(layer, width, fit_logistic(np.concatenate(states), np.concatenate(labels), penalty=penalty))

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedsrc.errors import FedsrcError
-from fedsrc.scores.models.embedding import SentenceEmbedder, load_embedder
-from fedsrc.scores.models.entailment import EntailmentClassifier, load_entailment
 from fedsrc.scores.models.llama_cpp_model import LlamaCppModel, load_llama_cpp
-from fedsrc.scores.models.torch_tools import need
+from fedsrc.scores.models.torch_tools import device_of
 from fedsrc.scores.models.transformers_model import TransformersModel, load
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -19,7 +17,7 @@ def open_model(
     model: str, *, revision: str | None, device: str, dtype: str, batch_tokens: int | None = None
 ) -> TransformersModel:
     """Open a local model on a device. Numbers are float32 unless another type is named: "auto" never rounds more."""
-    place, kind = _device(device), "float32" if dtype == "auto" else dtype
+    place, kind = device_of(device), "float32" if dtype == "auto" else dtype
     if kind not in DTYPES:
         raise FedsrcError(f"unknown type of numbers {dtype!r}", hint=f"use {', '.join(DTYPES)} or auto")
     return load(model, revision=revision, device=place, dtype=kind, batch_tokens=batch_tokens)
@@ -36,26 +34,3 @@ def open_llama_cpp(
             "llama.cpp takes the file as it is", hint="leave `revision=`, `device=`, `dtype=` and `batch_tokens=` out"
         )
     return load_llama_cpp(Path(model))
-
-
-def open_embedding(name: str, device: str) -> SentenceEmbedder:
-    """Open a model that embeds texts, on a device."""
-    return load_embedder(name, device=_device(device))
-
-
-def open_entailment(name: str, device: str) -> EntailmentClassifier:
-    """Open a model that judges entailment, on a device."""
-    return load_entailment(name, device=_device(device))
-
-
-def _device(name: str) -> str:
-    """Return the device by its name; "auto" is the GPU where there is one."""
-    cuda = bool(need("torch").cuda.is_available())
-    if name == "auto":
-        return "cuda" if cuda else "cpu"
-    kind, _, number = name.partition(":")
-    if kind not in ("cpu", "cuda") or (number and not number.isdecimal()):
-        raise FedsrcError(f"unknown device {name!r}", hint="use cpu, cuda, cuda:1 or auto")
-    if kind == "cuda" and (not cuda or int(number or 0) >= need("torch").cuda.device_count()):
-        raise FedsrcError(f"there is no device {name!r} here", hint="use `device='cpu'`")
-    return name

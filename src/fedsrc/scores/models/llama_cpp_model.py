@@ -9,26 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fedsrc.common.canonical import file_digest
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.maths.arrays import Floats
 from fedsrc.scores.models.drawing import chances, cut, pick
 from fedsrc.scores.models.model import Prompted, Sample, Sampling, TokenScores, Wanted, no_token, too_many_tokens
 from fedsrc.scores.models.token_text import spans_of_bytes
+from fedsrc.scores.models.torch_tools import Response
 from fedsrc.scores.prompts import by_prompt
 
 FLAGS = "-DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON -DLLAVA_BUILD=OFF"
 HINT = f'CMAKE_ARGS="{FLAGS}" pip install llama-cpp-python==0.3.36 --no-binary llama-cpp-python'
-
-
-class _Response(NamedTuple):
-    ids: list[int]
-    tokens: tuple[str, ...]
-    offsets: Ints
 
 
 class LlamaCppModel:
@@ -52,7 +47,7 @@ class LlamaCppModel:
                 found[i] = self._score(responses[pairs[i].response], start, first)
         return [found[i] for i in range(len(pairs))]
 
-    def _score(self, response: _Response, start: int, first: Floats) -> TokenScores:
+    def _score(self, response: Response, start: int, first: Floats) -> TokenScores:
         with self._after(start):
             rows = [first, *self._decode(response.ids[:-1], start, last_only=False)]
         logprobs = np.array([row[token] for row, token in zip(rows, response.ids, strict=True)])
@@ -101,7 +96,7 @@ class LlamaCppModel:
         """Return a text as tokens, with nothing added; what looks like a control token in it is plain text."""
         return list(self._llama.tokenize(text.encode(), add_bos=False, special=False)) if text else []
 
-    def _response(self, text: str) -> _Response:
+    def _response(self, text: str) -> Response:
         ids = self._ids(text)
         if not ids:
             raise no_token()
@@ -110,7 +105,7 @@ class LlamaCppModel:
         if joined not in (data, b" " + data):
             raise FedsrcError("the tokens of a response do not spell it", hint="use `backend='transformers'`")
         spans = spans_of_bytes(data, [len(each) for each in pieces], len(joined) - len(data))
-        return _Response(ids, tuple(each.decode(errors="replace") for each in pieces), spans)
+        return Response("", ids, tuple(each.decode(errors="replace") for each in pieces), spans)
 
     def _piece(self, token: int) -> bytes:
         buffer = bytearray(256)

@@ -65,6 +65,19 @@ def identity_of(name: str, model: Any, revision: str | None = None) -> dict[str,
     return {"model": name, "revision": str(getattr(model.config, "_commit_hash", None) or revision or "unknown")}
 
 
+def device_of(name: str) -> str:
+    """Return the device by its name; "auto" is the GPU where there is one."""
+    cuda = bool(need("torch").cuda.is_available())
+    if name == "auto":
+        return "cuda" if cuda else "cpu"
+    kind, _, number = name.partition(":")
+    if kind not in ("cpu", "cuda") or (number and not number.isdecimal()):
+        raise FedsrcError(f"unknown device {name!r}", hint="use cpu, cuda, cuda:1 or auto")
+    if kind == "cuda" and (not cuda or int(number or 0) >= need("torch").cuda.device_count()):
+        raise FedsrcError(f"there is no device {name!r} here", hint="use `device='cpu'`")
+    return name
+
+
 def load_encoder(kind: str, name: str, device: str) -> tuple[Any, Any, dict[str, str]]:
     """Load an encoder of an auto class by hub name or folder; return it with its tokenizer and its identity."""
     transformers, torch = need("transformers"), need("torch")
@@ -72,7 +85,7 @@ def load_encoder(kind: str, name: str, device: str) -> tuple[Any, Any, dict[str,
         tokenizer = transformers.AutoTokenizer.from_pretrained(name)
         encoder = getattr(transformers, kind).from_pretrained(name, dtype=torch.float32)
     encoder.eval()
-    encoder.to(device)
+    encoder.to(device_of(device))
     return encoder, tokenizer, identity_of(name, encoder)
 
 

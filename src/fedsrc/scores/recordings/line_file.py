@@ -16,11 +16,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from fedsrc.data.answers import json_object
 from fedsrc.errors import BusyError, FedsrcError
 from fedsrc.maths.arrays import Floats
 
 FORMAT = 1
 HEAD = b'{"format": 1, "identity": '
+DAMAGED = "is not a recording, or is damaged"
 PLACES = 6  # decimals of a recorded number
 Take = Callable[[dict[str, Any], str], None]
 
@@ -57,7 +59,7 @@ class LineFile:
                     if number == 1:
                         self._check_head(line, where)
                     elif line.endswith(b"\n"):
-                        take(_object(line, where), where)
+                        take(json_object(line, where, DAMAGED), where)
                     if line.endswith(b"\n"):
                         whole += len(line)
         except OSError as error:
@@ -67,7 +69,7 @@ class LineFile:
     def _check_head(self, line: bytes, where: str) -> None:
         if not line.endswith(b"\n") and HEAD.startswith(line[: len(HEAD)]):
             return  # torn while its first line was written: there is nothing in it yet
-        head = _object(line, where)
+        head = json_object(line, where, DAMAGED)
         found = head.get("identity")
         plain = isinstance(found, dict) and all(isinstance(each, str) for each in found.values())
         if head.get("format") != FORMAT or not isinstance(found, dict) or not plain:
@@ -106,16 +108,6 @@ def _locked(path: Path) -> BinaryIO:
         file.close()
         raise BusyError("another command is writing it", where=str(path), hint="wait, or choose another") from error
     return file
-
-
-def _object(line: bytes, where: str) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise FedsrcError("is not a recording, or is damaged", where=where)
-    return value
 
 
 @contextmanager
