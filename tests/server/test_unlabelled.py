@@ -27,6 +27,7 @@ from fedsrc.maths.half_line import half_line
 from fedsrc.maths.privacy import epsilon_tight
 from fedsrc.planning.plan import Wish
 from fedsrc.planning.register import Choices, development_part, held_together
+from fedsrc.planning.renew import renew
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.disclosure import epsilon_against, replacement_rho
 from fedsrc.protocol.registration import Registration
@@ -86,6 +87,13 @@ def test_contrasts_alone_certify_where_unlabelled_records_show_acceptance(
     drawn = "unlabelled records are drawn like those that calibrate, and their registered release is what they gave"
     assert said[drawn] == "declared"
     assert any("release of 6,000 unlabelled records, protected like the others" in each for each in said)
+
+
+def test_what_was_accepted_then_is_not_renewed(tmp_path: Path) -> None:
+    records = table(1500, ids=True, seed=3)
+    run(tmp_path, planned(tmp_path, records, without_labels()), records)
+    with pytest.raises(FedsrcError, match="accepted then, not now"):
+        renew(tmp_path / "run")
 
 
 def test_sources_keep_their_second_moments(tmp_path: Path) -> None:
@@ -193,6 +201,17 @@ def test_tables_share_one_release_of_an_unlabelled_file(tmp_path: Path) -> None:
     labelled.write_csv(more)
     with pytest.raises(FedsrcError, match="taken in before"):
         fedsrc.certify(more, target=0.2, epsilon=4.0, output=tmp_path / "c", key=tmp_path / "key")
+
+
+def test_how_sites_mix_does_not_follow_what_bounds_their_mixture(tmp_path: Path) -> None:
+    records = replace(table(1500, ids=True, seed=3, sites=SITES), site=(np.arange(1500) % 10 == 0).astype(np.int64))
+    schedules = set()
+    for seed in (9, 10, 11):
+        (folder := tmp_path / str(seed)).mkdir()
+        more = without_labels(300, seed=seed, sites=SITES)
+        reg = planned(folder, records, more, Wish(looks=1, objective="records"), epsilon=1.0)
+        schedules.add(repr(reg.schedule))
+    assert len(schedules) == 1
 
 
 def test_epsilon_for_the_other_neighbour_covers_unlabelled_records(tmp_path: Path) -> None:

@@ -29,6 +29,12 @@ def renew(
     found, replay = recompute(folder)
     if found.status != "CERTIFIED":
         raise FedsrcError(f"there is no certificate to renew: status {found.status}", where=str(folder))
+    if replay.registration.unlabelled is not None:
+        raise FedsrcError(
+            "its unlabelled records show what was accepted then, not now",
+            where=str(folder),
+            hint="plan anew, with unlabelled records of today's traffic",
+        )
     fields = replay.registration.model_dump()
     fields["renews"] = file_digest(folder / CERTIFICATE)
     fields["claim"]["validity_days"] = validity_days or fields["claim"]["validity_days"]

@@ -162,7 +162,8 @@ def plan_sealed(populations: Populations, aim: Aim, rng: np.random.Generator) ->
         found += map(play, tops)
     else:
         aim = replace(aim, looks=1) if aim.objective == "rounds" else aim
-        fewer = HALVINGS if aim.looks == 1 and aim.objective != "rounds" else 1
+        mixed = aim.acceptance is not None and aim.sites > 1  # how sites mix must not follow what bounds the mixture
+        fewer = HALVINGS if aim.looks == 1 and aim.objective != "rounds" and not mixed else 1
         tried = [_spread(populations, aim, n) for n in {aim.units >> k for k in range(fewer)} - {0}]
         found += [_played(populations, aim, plan.units, rng)(plan) for plan in tried]
     _, forecast, plan = max(found, key=lambda each: each[0])

@@ -25,6 +25,8 @@ from fedsrc.site.ledger import Ledger
 from fedsrc.site.release import noised
 from fedsrc.site.site import note_development
 
+MOST_SITES = 1_000  # a registration is a file of bounded size
+
 
 class _Kept(Frozen):
     """What the ledger keeps of a table of unlabelled records."""
@@ -43,6 +45,8 @@ def release_unlabelled(
     """
     if not base.privacy.private:
         raise FedsrcError("unlabelled records are for certificates with privacy", hint="leave `unlabelled=` out")
+    if len(base.sites) > MOST_SITES:
+        raise FedsrcError(f"a registration holds unlabelled records of at most {MOST_SITES:,} sites")
     names, one = [site.name for site in base.sites], len(base.sites) == len(records.site_names) == 1
     lacking = [] if one else [name for name in names if name not in records.site_names]
     if lacking:
