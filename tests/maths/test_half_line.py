@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+from fedsrc.maths.binomial import log_surprise, risk_upper
 from fedsrc.maths.half_line import (
     THETA,
     acceptance_lower,
@@ -25,7 +26,6 @@ from fedsrc.maths.half_line import (
     least_contrast,
     log_mean,
 )
-from fedsrc.maths.sealed import log_surprise, risk_upper
 from fedsrc.maths.tail import critical, critical_within, criticals
 
 RISKS = st.floats(0.02, 0.6)

@@ -92,7 +92,11 @@ def note_used_up(file: Path, ledger: Path | None, sha256: str, answers: pl.DataF
 
 def table_at(path: Path, settings: Mapping[str, Any]) -> Table:
     """Return the table, not yet read, under the user's column names."""
-    return Table(path, Columns(**{name: settings[f"{name}_column"] for name in COLUMNS}), settings["missing"])
+    return Table(path, _columns(settings), settings["missing"])
+
+
+def _columns(settings: Mapping[str, Any]) -> Columns:
+    return Columns(**{name: settings[f"{name}_column"] for name in COLUMNS})
 
 
 def unlabelled(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,8 +104,7 @@ def unlabelled(settings: Mapping[str, Any]) -> dict[str, Any]:
     path = settings["unlabelled"]
     if path is None:
         return {}
-    names = Columns(**{name: settings[f"{name}_column"] for name in COLUMNS})
-    found = read_records(path, columns=names, missing=settings["missing"], labelled=False)
+    found = read_records(path, columns=_columns(settings), missing=settings["missing"], labelled=False)
     return {"unlabelled": found, "unlabelled_ledger": settings["ledger"] or ledger_beside(path)}
 
 

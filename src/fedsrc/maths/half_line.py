@@ -39,14 +39,12 @@ def half_line(
 
     Theory: (xiii) Half-lines.
     """
-    c, N = _criticals(alpha, nu, within=within), np.asarray(N, dtype=np.float64)[..., None]
-    return np.asarray(((c + N * log_mean(r, abar, eta)) / THETA).min(axis=-1))
+    return np.asarray(_lines(alpha, r, N, abar, nu, eta, within=within).min(axis=-1))
 
 
 def best_bet(alpha: ArrayLike, r: ArrayLike, N: ArrayLike, abar: ArrayLike, nu: ArrayLike, eta: float) -> Floats:
     """The bet at which `half_line` is attained."""
-    c, N = _criticals(alpha, nu, within=False), np.asarray(N, dtype=np.float64)[..., None]
-    return np.asarray(THETA[((c + N * log_mean(r, abar, eta)) / THETA).argmin(axis=-1)])
+    return np.asarray(THETA[_lines(alpha, r, N, abar, nu, eta, within=False).argmin(axis=-1)])
 
 
 def least_contrast(
@@ -79,6 +77,14 @@ def acceptance_lower(A: ArrayLike, v: ArrayLike, M: ArrayLike, alpha: float) -> 
     A, v, M = (np.asarray(each, dtype=np.float64)[..., None] for each in (A, v, M))
     found = (THETA * A - THETA**2 * v / 2.0 - math.log(1.0 / alpha)) / (M * np.expm1(THETA))
     return np.asarray(np.maximum(0.0, found.max(axis=-1)))
+
+
+def _lines(
+    alpha: ArrayLike, r: ArrayLike, N: ArrayLike, abar: ArrayLike, nu: ArrayLike, eta: float, *, within: bool
+) -> Floats:
+    """Where every bet on a last axis rejects from."""
+    N = np.asarray(N, dtype=np.float64)[..., None]
+    return (_criticals(alpha, nu, within=within) + N * log_mean(r, abar, eta)) / THETA
 
 
 def _criticals(alpha: ArrayLike, nu: ArrayLike, *, within: bool) -> Floats:

@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betainc, betaincinv
 
 from fedsrc.maths.arrays import Bools, Floats
 
@@ -69,26 +68,6 @@ def most(r: float, theta: float) -> float:
     k = kappa(theta * (1.0 - r))
     d = min(r, 1.0 / (2.0 * k * theta))
     return theta * d - k * theta * theta * d * d
-
-
-def log_surprise(U: ArrayLike, A: ArrayLike, r: float | Floats) -> Floats:
-    """-log P(Bin(A, r) <= U): how little a risk of r explains, of A accepted answers, only U unsupported ones.
-
-    Theory: (xiii) Exact counts.
-    """
-    U, A = np.asarray(U, dtype=np.float64), np.asarray(A, dtype=np.float64)
-    below = betainc(np.maximum(A - U, 0.5), U + 1.0, 1.0 - r)
-    return np.asarray(np.where(U >= A, 0.0, -np.log(np.maximum(below, 1e-300))))
-
-
-def risk_upper(U: ArrayLike, A: ArrayLike, alpha: ArrayLike) -> Floats:
-    """The largest risk at which so few unsupported answers have probability alpha (Clopper and Pearson 1934).
-
-    Theory: (xiii) Exact counts.
-    """
-    U, A = np.asarray(U, dtype=np.float64), np.asarray(A, dtype=np.float64)
-    left = np.maximum(A - U, 0.5)
-    return np.asarray(np.where(U >= A, 1.0, 1.0 - betaincinv(left, U + 1.0, alpha)))
 
 
 def weights_left(w: ArrayLike, rejected: Bools) -> Floats:

@@ -16,10 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fedsrc.maths.arrays import Bools, Floats, Ints
+from fedsrc.maths.binomial import log_surprise
 from fedsrc.maths.contrasts import ContrastCode
 from fedsrc.maths.half_line import half_line
 from fedsrc.maths.kinds import Adjacency
-from fedsrc.maths.sealed import bet, log_surprise, passed_on, recycled, recycled_looks
+from fedsrc.maths.sealed import bet, passed_on, recycled, recycled_looks
 from fedsrc.maths.tail import critical_near
 from fedsrc.planning.aim import Aim, Expected, judged, reaches_floor, two_digits
 from fedsrc.planning.open_plan import KEPT as MOST
@@ -35,7 +36,7 @@ SLACK = 1.3  # a threshold that accepts less than this times the floor is no can
 
 
 class Totals(NamedTuple):
-    """ContrastCode, second moments and accepted masses after each round, (..., looks, thresholds)."""
+    """Contrasts, second moments and accepted masses after each round, (..., looks, thresholds)."""
 
     d: Floats
     q: Floats

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from fedsrc.maths import betting, half_line, sealed
+from fedsrc.maths import betting, binomial, half_line, sealed
 from fedsrc.maths.arrays import Bools, Floats
 from fedsrc.maths.tail import critical, critical_hybrid, critical_within, criticals, discrete_shift
 from fedsrc.protocol.judgements import Sealed
@@ -168,7 +168,7 @@ def _exact_counts(registration: Registration, L: Floats, A: Floats) -> Floats:
     Theory: (xiii) Exact counts.
     """
     r, accepted = rows(registration).risk, np.tile(A, len(method_of(registration).targets))
-    return down(sealed.log_surprise(np.rint(r * accepted - L), accepted, r) - 1e-9)
+    return down(binomial.log_surprise(np.rint(r * accepted - L), accepted, r) - 1e-9)
 
 
 def decide(registration: Registration, seen: Sequence[Seen]) -> Look:
@@ -260,7 +260,7 @@ def _free_gap(registration: Registration, look: Seen, rejected: Bools) -> Floats
     levels = np.maximum(method.risk_budget * look.share * weights, 1e-12)
     if registration.unlabelled is None:
         accepted = np.tile(np.rint(look.accepted), len(method.targets))
-        highest = sealed.risk_upper(np.rint(tests.risk * accepted - look.contrast), accepted, levels)
+        highest = binomial.risk_upper(np.rint(tests.risk * accepted - look.contrast), accepted, levels)
         return np.where(rejected, 0.0, np.maximum(0.0, highest - tests.risk))
     abar, noise = _every(look.abar, rejected.size), tests.variance * (look.before + look.last)
     within = method.line == "within"

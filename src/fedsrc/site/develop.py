@@ -51,11 +51,16 @@ def develop(
 
 def _make_development(draft: Registration, records: Records, development: Development) -> Noised:
     """Count the development units over the public grid, and add noise."""
-    grid, settings = over_grid(draft), draft.privacy
-    rule = grid.mechanism
-    first, second = noised(rule, development_masses(grid, records, development)).tolist()
-    units, points = development_count(records, development, settings.unit), grid.thresholds.values
-    return Noised(privacy=settings, units=units, grid=points, scale=rule.scale, first=first, second=second)
+    grid = over_grid(draft)
+    units = development_count(records, development, draft.privacy.unit)
+    return released(grid, development_masses(grid, records, development), units)
+
+
+def released(grid: Registration, masses: Ints, units: int) -> Noised:
+    """Add noise to the two histograms of so many units over the public grid."""
+    rule, points = grid.mechanism, grid.thresholds.values
+    first, second = noised(rule, masses).tolist()
+    return Noised(privacy=grid.privacy, units=units, grid=points, scale=rule.scale, first=first, second=second)
 
 
 def over_grid(draft: Registration) -> Registration:

@@ -20,9 +20,8 @@ from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import names_of
 from fedsrc.records.masses import histogram
 from fedsrc.records.units import Records, check_unit, units_of
-from fedsrc.site.develop import over_grid
+from fedsrc.site.develop import over_grid, released
 from fedsrc.site.ledger import Ledger
-from fedsrc.site.release import noised
 from fedsrc.site.site import note_development
 
 MOST_SITES = 1_000  # a registration is a file of bounded size
@@ -79,13 +78,7 @@ def _kept(ledger: Ledger, records: Records, rho: float, make: Callable[[], bytes
 
 def _make(grid: Registration, records: Records) -> bytes:
     """Count the units of every site over the public grid, each accepted and of unknown support, and add noise."""
-    rule, settings = grid.mechanism, grid.privacy
-    made = []
-    for name in records.site_names:
-        units = units_of(records, name, settings.unit, max_answers=settings.max_answers)
-        first, second = noised(rule, histogram(grid, units)).tolist()
-        made.append(
-            Noised(privacy=settings, units=len(units), grid=grid.thresholds.values, scale=rule.scale, first=first,
-                   second=second)
-        )  # fmt: skip
-    return canonical_bytes(_Kept(sites=records.site_names, releases=tuple(made)).model_dump())
+    settings, names = grid.privacy, records.site_names
+    sites = [units_of(records, name, settings.unit, max_answers=settings.max_answers) for name in names]
+    made = tuple(released(grid, histogram(grid, units), len(units)) for units in sites)
+    return canonical_bytes(_Kept(sites=names, releases=made).model_dump())

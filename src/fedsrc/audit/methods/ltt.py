@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import betainc, rel_entr
+from scipy.special import rel_entr
 
 from fedsrc.audit.methods import acceptance
 from fedsrc.audit.methods.setting import Aim, Assumption, Evidence, Method, Rule, Verdict, column, verdict
 from fedsrc.maths.arrays import Bools, Floats
+from fedsrc.maths.binomial import at_most
 
 PValue = Callable[[Floats, Floats, float], Floats]
 Family = Callable[[Floats, float], Bools]
@@ -44,9 +45,7 @@ def hoeffding_bentkus(Z: Floats, A: Floats, r: float) -> Floats:
 
 def exact(Z: Floats, A: Floats, r: float) -> Floats:
     """P[Bin(A, r) <= Z], for binary losses. Sums that miss an integer by a rounding error count as that integer."""
-    k = np.ceil(Z - 1e-9)
-    inside = k < A
-    return np.where(inside, betainc(np.where(inside, A - k, 1.0), np.maximum(k, 0.0) + 1.0, 1.0 - r), 1.0)
+    return at_most(np.ceil(Z - 1e-9), A, r)
 
 
 def bonferroni(p: Floats, alpha: float) -> Bools:
