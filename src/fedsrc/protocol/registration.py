@@ -99,10 +99,33 @@ class One(Frozen):
     kind: Literal["one"] = "one"
 
 
-class There(Frozen):
-    """Every record has its label before the first round."""
+class There(Grown):
+    """Every record has its label before the first round. `missed`: of the unsupported answers at or above any
+    threshold, at most this share is labelled supported, by declaration."""
 
+    LATER: ClassVar[tuple[str, ...]] = ("missed",)
     kind: Literal["there"] = "there"
+    missed: float = Field(0.0, ge=0, lt=1)
+
+
+class OnDemand(Grown):
+    """People label what a round needs once it is open: the answers at or above the lowest threshold.
+
+    A label that is missing when a site releases counts as unsupported, and so does "unsure".
+
+    hours          a site releases so long after it opened a round, and not before; without, when every label is there
+                   or its operator closes the round
+    twice          the share of answers, drawn by hash, that two people label
+    disagreement   of two labels that differ, and of "unsure": the worse counts, or what a third person says
+    missed         as above
+    """
+
+    LATER: ClassVar[tuple[str, ...]] = ("hours", "twice", "disagreement", "missed")
+    kind: Literal["on demand"] = "on demand"
+    hours: float | None = Field(None, gt=0, le=100_000)
+    twice: float = Field(0.0, ge=0, le=1)
+    disagreement: Literal["worse", "third"] = "worse"
+    missed: float = Field(0.0, ge=0, lt=1)
 
 
 class Site(Frozen):
@@ -157,7 +180,7 @@ class Registration(Frozen):
     encoding: Encoded = Histograms()  # this and the next three grow other kinds; what reads them looks at `kind`
     aggregation: Annotated[Own | Holder, Field(discriminator="kind")] = Own()
     claims: One = One()
-    labelling: There = There()
+    labelling: Annotated[There | OnDemand, Field(discriminator="kind")] = There()
     sites: Annotated[tuple[Site, ...], Field(strict=False, min_length=1, max_length=100_000)]
     schedule: Schedule = Schedule()
     development: Development | None = None
@@ -184,6 +207,8 @@ class Registration(Frozen):
             self._check_monitor(self.monitor)
         self._check_thresholds()
         self._check_schedule()
+        if self.on_demand and self.monitor is not None:
+            raise ValueError("a monitor's records have their labels: labels on demand are for certificates")
         return self
 
     def _check_sites(self) -> None:
@@ -344,6 +369,11 @@ class Registration(Frozen):
     def monitor(self) -> Monitor | None:
         """The monitor, where a deployed certificate is watched and nothing is certified."""
         return self.judgement if isinstance(self.judgement, Monitor) else None
+
+    @property
+    def on_demand(self) -> bool:
+        """Whether people label what a round needs once it is open."""
+        return isinstance(self.labelling, OnDemand)
 
     @property
     def held(self) -> bool:
