@@ -28,7 +28,7 @@ ROOT = REPOSITORY / "src" / "fedsrc"
 FILES = sorted(path for path in ROOT.rglob("*.py") if "__pycache__" not in path.parts)
 ROOMS = {
     "common", "maths", "protocol", "records", "site", "server", "planning", "simulate", "federation", "gate", "monitor",
-    "report", "data", "scores", "audit", "demo", "cli",
+    "report", "data", "scores", "audit", "demo", "cli", "labelling",
 }  # fmt: skip
 HEAVY = ("polars", "scipy", "opendp", "joblib", "numpy", "matplotlib", "jinja2", "rich")
 

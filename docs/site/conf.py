@@ -53,7 +53,7 @@ html_extra_path = ["start"]  # index.html, which leads to the first page
 
 # The order in which a newcomer needs them; every page must be here, or the build fails.
 SECTIONS = {
-    "Start": ["docs/your-own-table", "docs/notebook", "docs/choosing", "docs/card", "docs/guarantee"],
+    "Start": ["docs/from-a-log", "docs/notebook", "docs/choosing", "docs/card", "docs/guarantee"],
     "Python": ["docs/reference", "examples/README"],
     "Several sites": ["docs/air-gapped", "docs/live"],
     "Scores": ["docs/scores"],

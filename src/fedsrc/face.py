@@ -16,19 +16,20 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedsrc.common import signing
 from fedsrc.common.durable import write_whole
-from fedsrc.common.places import ledger_beside, server_key, state_folder
+from fedsrc.common.places import labels_beside, ledger_beside, server_key, state_folder
 from fedsrc.common.values import describe
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import certify_table, plan_table, register_table
 from fedsrc.maths.kinds import Adjacency
 from fedsrc.planning import forecast as planning
 from fedsrc.planning.aim import Objective
-from fedsrc.planning.labels import Labels, development_labels
+from fedsrc.planning.labels import Labels, as_developed, development_labels
 from fedsrc.planning.plan import Wish
 from fedsrc.planning.register import (
     Aggregation,
     Choices,
     Counted,
+    Labelled,
     Preset,
     development_part,
     for_table,
@@ -39,7 +40,7 @@ from fedsrc.planning.register import register as register_exactly
 from fedsrc.planning.renew import renew as renewed
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.memory import KINDS, as_frame, from_arrays, is_frame
-from fedsrc.records.table import Columns, Missing, frame_records, read_records
+from fedsrc.records.table import Columns, LabelState, Missing, frame_records, read_records
 from fedsrc.records.units import LOCAL_SITE, Records, Unit, check_unit
 from fedsrc.run import Run, key_list
 from fedsrc.server import verify as verifying
@@ -88,6 +89,12 @@ class Options(TypedDict, total=False):
     site_keys: Mapping[str, str]
     capacities: Mapping[str, int]
     claim: Mapping[str, str]
+    labels: Labelled
+    label_hours: float
+    label_twice: float
+    disagreement: Literal["worse", "third"]
+    missed: float
+    judge_column: str
     certificate: Literal["sealed", "open", "plain"]
     looks: int
     objective: Objective
@@ -153,15 +160,19 @@ def certify(
         >>> fedsrc.certify(scores, losses, target=0.2, epsilon=float("inf")).certificate.acceptance_at_least > 0.5
         True
     """
-    data = _read(table_or_scores, losses, columns, missing, options)
-    if registration is None:
+    given = None if registration is None else _registered(registration)
+    on_demand = options.get("labels") == "on demand" if given is None else given.on_demand
+    data = _read(table_or_scores, losses, columns, missing, options, labels="on demand" if on_demand else "there")
+    if on_demand and data.path is None:
+        raise FedsrcError("people label a table in a file, and their labels lie beside it", hint="name the file")
+    if given is None:
         picked = chosen(data.records, data.name, target, epsilon, options)
         choices = held_together(for_table(picked, data.records, options), data.records)
         place = _ledger(data, ledger, private=not math.isinf(choices.epsilon))
         part = development_part(data.records, choices.unit, DEVELOPMENT_SHARE)
-        _warn(development_labels(data.records, part, choices.unit))
+        _warn(development_labels(as_developed(choices, data.records, part)[0], part, choices.unit))
         wish = wished(options)
-        more = None if unlabelled is None else _read(unlabelled, None, columns, missing, options, labelled=False)
+        more = None if unlabelled is None else _read(unlabelled, None, columns, missing, options, labels="none")
         registered, _ = plan_table(
             choices,
             data.records,
@@ -175,14 +186,14 @@ def certify(
         )
     else:
         _check_free(target, epsilon, {**options, "unlabelled": unlabelled})
-        registered = _registered(registration)
-        place = _ledger(data, ledger, private=registered.privacy.private)
+        registered, place = given, _ledger(data, ledger, private=given.privacy.private)
     folder = _run_folder(data.records, registered) if output is None else Path(output)
     signer = signing.load_or_make(server_key() if key is None else Path(key))
     site_keys = {name: signing.load(Path(path)) for name, path in (sign_with or {}).items()}
     certificate = certify_table(
-        registered, data.records, folder, place, signer, in_order=in_order, fresh=fresh, site_keys=site_keys
-    )
+        registered, data.records, folder, place, signer, in_order=in_order, fresh=fresh, site_keys=site_keys,
+        labels=None if data.path is None or not on_demand else labels_beside(data.path),
+    )  # fmt: skip
     return Run(folder, registered, certificate)
 
 
@@ -240,7 +251,7 @@ def register(
     elif table_or_scores is None:
         registered = register_grid(chosen(None, "", target, epsilon, options), sites)
     else:
-        data = _read(table_or_scores, losses, columns, missing, options)
+        data = _read(table_or_scores, losses, columns, missing, options, labels=options.get("labels") or "there")
         choices = chosen(data.records, data.name, target, epsilon, options)
         part = development_part(data.records, choices.unit, 1.0)
         place = _ledger(data, ledger, private=not math.isinf(choices.epsilon))
@@ -312,7 +323,7 @@ def forecast(
         assert acceptance is not None
         assert risk is not None
         laws = planning.from_declared(registered, acceptance, risk)
-    aim = registered.claim.target_risk if target is None else target
+    aim = registered.promised_risk if target is None else target
     level = registered.privacy.epsilon if epsilon is None else epsilon
     return planning.forecast(registered, laws, aim, level, sampled=data is not None)
 
@@ -395,6 +406,8 @@ def _check_ranges(choices: Choices) -> None:
         raise FedsrcError(
             f"`epsilon=` {choices.epsilon:g} is not positive", hint="smaller is more private, inf is none"
         )
+    if not 0 <= choices.missed < 1:
+        raise FedsrcError(f"`missed=` {choices.missed:g} is no share below 1", hint="give one such as 0.1 for 10%")
     for name in ("thresholds", "batch", "rounds", "max_answers", "loss_grid", "validity_days"):
         if getattr(choices, name) is not None and getattr(choices, name) < 1:
             raise FedsrcError(f"`{name}=` {getattr(choices, name)} is not at least 1")
@@ -418,22 +431,26 @@ class _Data:
 
 def _read(
     table: Tabular, losses: ArrayLike | None, columns: Columns | None, missing: Missing, options: Mapping[str, Any],
-    *, labelled: bool = True,
+    *, labels: LabelState = "there",
 ) -> _Data:  # fmt: skip
     """The records in a file, a frame or arrays."""
     _check_names(options)
-    named = {name.removesuffix("_column"): value for name, value in options.items() if name.endswith("_column")}
+    named = {
+        name.removesuffix("_column"): value
+        for name, value in options.items()
+        if name.endswith("_column") and name != "judge_column"
+    }
     names = Columns(**{**asdict(columns or Columns()), **named})
     whole = isinstance(table, str | PathLike) or is_frame(table)
     if whole and losses is not None:
         raise FedsrcError("a table holds its own losses", hint="give a table alone, or two arrays: scores and losses")
     if isinstance(table, str | PathLike):
         path = Path(table)
-        return _Data(read_records(path, columns=names, missing=missing, labelled=labelled), str(path), path)
+        return _Data(read_records(path, columns=names, missing=missing, labels=labels), str(path), path)
     if not whole and losses is None:
         raise FedsrcError(f"a {type(table).__name__} alone is no table", hint=f"give {KINDS}")
     frame = as_frame(table) if whole else from_arrays(table, losses)  # type: ignore[arg-type]
-    return _Data(frame_records(frame, columns=names, missing=missing, labelled=labelled), "the table", None)
+    return _Data(frame_records(frame, columns=names, missing=missing, labels=labels), "the table", None)
 
 
 def _ledger(data: _Data, given: Place | None, *, private: bool) -> Path:
@@ -462,7 +479,7 @@ def _check_free(target: float | None, epsilon: float | None, options: Mapping[st
     """Refuse a choice beside a registration, which has made it already."""
     asked = {"target": target, "epsilon": epsilon, **options}
     for name, value in asked.items():
-        if value is not None and not name.endswith("_column"):
+        if value is not None and (name == "judge_column" or not name.endswith("_column")):
             raise FedsrcError(f"`{name}=` is fixed by the registration", hint="leave it out, or register anew")
 
 

@@ -333,7 +333,7 @@ def test_site_status_in_plain_words(world: World) -> None:
     with closing(world.ledger("a")) as ledger:
         text = "\n".join(status_words(ledger, "a"))
     for part in ("Site a", "allows epsilon 10 at most", "500 units (records), shuffled",
-                 "60 spent in 1 releases (at most epsilon 8", "440 left", "60 records released"):  # fmt: skip
+                 "60 spent in 1 releases (at most epsilon 8", "440 left", "60 records spent"):  # fmt: skip
         assert part in text
 
 

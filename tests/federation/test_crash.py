@@ -23,6 +23,7 @@ from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.transcript import Arrived, read_transcript
 from fedsrc.server.folder import read_registration
 from fedsrc.server.verify import verify
+from fedsrc.site.label_file import read_labels
 from research.attacks.struck import CRASHED, REFUSED
 from tests.support.crash_scenarios import SCENARIOS, Fault, child, files_registration
 
@@ -83,6 +84,9 @@ def check(scenario: str, folder: Path) -> None:
     folded = {e.release.request: e.release.to_bytes() for e in entries if isinstance(e, Arrived)}
     assert folded == {request: release for _, _, _, request, release in made}  # nothing lost, nothing made twice
     assert developments(folder) == registered_developments(folder / "run")
+    for path in folder.glob("*.labels.jsonl"):
+        given = [(label.answer, label.round) for label in read_labels(path)]
+        assert len(given) == len(set(given))  # no label twice
     SCENARIOS[scenario](folder, "unbroken")
     for name in (TRANSCRIPT, CERTIFICATE):
         assert (folder / "unbroken" / name).read_bytes() == (folder / "run" / name).read_bytes()

@@ -71,3 +71,23 @@ def test_a_planned_sealed_run_certifies(tmp_path: Path) -> None:
     assert check(world).status == "CERTIFIED"
     found = Certificate.read(world.run / CERTIFICATE)
     assert (found.method, found.registration) == ("sealed", world.registration.digest)
+
+
+def test_people_label_while_the_server_waits(tmp_path: Path) -> None:
+    """Sites whose labels come on demand say "not yet" until theirs are there; the folder verifies, and by files the
+    same ledgers give the same run."""
+    world = World(tmp_path, ("north", "south"), Wish("sealed", looks=2), on_demand=True)
+
+    def over() -> bool:
+        world.label()
+        return server.process.poll() is not None
+
+    with running(world):
+        server = Started(world.server(), tmp_path / "server.out")
+        until(over)
+        assert finish(server) == 0
+        until(partial(gone, server.family))
+    assert check(world).status in ("CERTIFIED", "ABSTAIN")
+    log = (world.trial / "north" / "site.log").read_text()
+    assert "refused: not yet" in log
+    assert "released" in log

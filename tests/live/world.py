@@ -14,6 +14,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import polars as pl
+
+from fedsrc.common.clock import utc_now
+from fedsrc.common.places import labels_beside
 from fedsrc.common.signing import load
 from fedsrc.federation.airgap import answer_file, collect, start
 from fedsrc.federation.flower.processes import Process, descendants, free_port
@@ -26,8 +30,10 @@ from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.stream import Table
 from fedsrc.records.table import read_records
+from fedsrc.site.label_file import Label, LabelFile, read_labels
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
+from fedsrc.site.rounds import open_rounds
 from tests.support.live_account import Account, account
 
 FEDSRC = str(Path(sys.executable).parent / "fedsrc")
@@ -35,15 +41,17 @@ PATIENCE = float(os.environ.get("FEDSRC_TEST_SECONDS", "300"))
 
 
 class World:
-    """A folder with everything that a live run of a few sites needs: so many rounds on a grid, or a planned run."""
+    """A folder with everything that a live run of a few sites needs: so many rounds on a grid, or a planned run, whose
+    labels may come on demand."""
 
-    def __init__(self, folder: Path, sites: tuple[str, ...], rounds: int | Wish) -> None:
+    def __init__(self, folder: Path, sites: tuple[str, ...], rounds: int | Wish, *, on_demand: bool = False) -> None:
         self.folder, self.sites, self.port = folder, sites, free_port()
         self.trial, self.run = folder / "t", folder / "run"
+        self.truth = dict[str, float]()  # of answers that people label
         public = make_trial(self.trial, sites)
         choices = Choices(
             target_risk=0.3, epsilon=4.0, server_key=public["server"], site_keys={name: public[name] for name in sites},
-            capacities=dict.fromkeys(sites, 400),
+            capacities=dict.fromkeys(sites, 400), labels="on demand" if on_demand else "there",
         )  # fmt: skip
         self.registration = self._planned(choices, rounds) if isinstance(rounds, Wish) else register_grid(
             replace(choices, batch=60, rounds=rounds, policy="final", thresholds=10, grid=True), sites
@@ -52,6 +60,10 @@ class World:
         self.registration_file.write_text(self.registration.to_toml())
         for i, name in enumerate(sites):
             write_table(self.table(name), name, seed=i)
+            if on_demand:
+                frame = pl.read_csv(self.table(name))
+                self.truth |= dict(zip(frame["id"], map(float, frame["loss"]), strict=True))
+                frame.drop("loss").write_csv(self.table(name))
             with closing(Ledger(self.ledger(name))) as ledger:
                 allow(ledger, name, self.registration, max_epsilon=4.0)
 
@@ -63,6 +75,19 @@ class World:
         part, ledger = development_part(table, "record", 1.0), place.with_suffix(".ledger")
         units = dict.fromkeys(self.sites, 400)
         return plan_table(choices, table, part, ledger, wish, units=units, sites=self.sites)[0]
+
+    def label(self) -> None:
+        """Label whatever is open at any site, from the truth."""
+        for name in self.sites:
+            labels = labels_beside(self.table(name))
+            with closing(Ledger(self.ledger(name))) as ledger:
+                found = open_rounds(ledger, read_records(self.table(name), labels="on demand").at(name))
+            done = {(label.answer, label.round) for label in read_labels(labels)}
+            for each in found:
+                said = {"by": "ann", "at": utc_now(), "shown": "0" * 64, "round": each.request.digest}
+                with closing(LabelFile(labels)) as file:
+                    file.add(*(Label.model_validate({"answer": answer, "loss": self.truth[answer], **said})
+                               for answer in each.needed if (answer, each.request.digest) not in done))  # fmt: skip
 
     def table(self, site: str) -> Path:
         return self.trial / site / "records.csv"

@@ -33,6 +33,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from fedsrc.cli.main import cli
+from fedsrc.common.local_page import HEADERS, is_loopback, names_us
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.common.words import plain
 from fedsrc.errors import FedsrcError
@@ -53,7 +54,7 @@ from fedsrc.report import charts, phrases
 from fedsrc.report import live_page as live
 from fedsrc.report.card import card_text, view_text
 from fedsrc.report.html import fragment, page, policy
-from fedsrc.report.live_page import LiveView, Server, is_loopback, names_us, serving
+from fedsrc.report.live_page import LiveView, Server, serving
 from fedsrc.report.markdown import card_markdown
 from fedsrc.report.view import FORMAT, View, Watched, build_view, estimate, view_json, view_run
 from fedsrc.server.folder import LOG, read_registration
@@ -722,7 +723,7 @@ def test_answers_and_their_headers(served: Server) -> None:
         status, headers, text = requested(served, path)
         assert status == (404 if path == "/x" else 200)
         assert headers["Content-Type"].startswith(kind)
-        for name, value in live.HEADERS.items():
+        for name, value in {"Content-Security-Policy": policy(live=True, header=True), **HEADERS}.items():
             assert headers[name] == value
         assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
         assert "Access-Control-Allow-Origin" not in headers

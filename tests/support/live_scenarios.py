@@ -15,6 +15,7 @@ from fedsrc.federation.live.play import play
 from fedsrc.federation.live.transport import Letter, Node, Patience, Reply
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.registration import Registration
+from fedsrc.records.stream import Table
 from fedsrc.records.units import Records
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
@@ -24,7 +25,7 @@ from tests.support.crash_scenarios import Fault, files_registration, own
 SERVER = key(9)
 PATIENCE = Patience(start=30.0, round=20.0, missing=8.0, retry=2.0, poll=1.0)
 KINDS = {"hello": HELLO, "release": RELEASE}
-Find = Callable[[int], Records]
+Find = Callable[[int], Records | Table]
 Behaviour = Callable[[Frame], Frame]
 Mischief = Callable[[Letter, Reply], Sequence[Reply]]
 
@@ -34,7 +35,7 @@ class OwnClock:
 
     def __init__(self) -> None:
         self.time = 0.0
-        self.events: list[tuple[float, Callable[[], None]]] = []
+        self.events: list[tuple[float, Callable[[], object]]] = []
 
     def monotonic(self) -> float:
         return self.time
@@ -46,7 +47,7 @@ class OwnClock:
         for _, action in due:
             action()
 
-    def at(self, time: float, action: Callable[[], None]) -> None:
+    def at(self, time: float, action: Callable[[], object]) -> None:
         self.events.append((time, action))
 
 

@@ -22,10 +22,10 @@ from fedsrc.cli.output import finish, show
 from fedsrc.cli.progress import progress
 from fedsrc.cli.registering import choices_of, draft_registration, new_registration
 from fedsrc.cli.streams import say
-from fedsrc.cli.table import listed, table_at, table_options, unlabelled, uses
+from fedsrc.cli.table import listed, table_at, table_options, to_label, unlabelled, uses
 from fedsrc.cli.types import FilePath
 from fedsrc.common import signing
-from fedsrc.common.places import ledger_beside
+from fedsrc.common.places import labels_beside, ledger_beside
 from fedsrc.common.words import count, risk_words
 from fedsrc.errors import FedsrcError
 from fedsrc.face import wished
@@ -38,6 +38,8 @@ from fedsrc.records.development import calibrating
 from fedsrc.records.stream import Table
 from fedsrc.records.units import Records
 from fedsrc.server.state import Replay
+from fedsrc.server.status import run_state
+from fedsrc.site.rounds import NotYetError
 
 DEFAULTS = {
     "rounds": "30, or what the table needs",
@@ -60,16 +62,17 @@ DEFAULTS = {
 def certify_command(records: Path, registration: Path | None, folder: Path, output: str, **given: Any) -> None:
     """From a labelled table to a signed certificate (or an honest abstention)."""
     source = table_at(records, given)
-    table = source.whole()
-    how = {name: given[name] for name in ("in_order", "fresh")}
+    registered = None if registration is None else Registration.read(registration)
+    on_demand = registered.on_demand if registered is not None else given.get("labels") == "on demand"
+    table = source.whole(labels="on demand" if on_demand else "there")
+    how: dict[str, Any] = {name: given[name] for name in ("in_order", "fresh")}
     if given["use_all"]:
         given["policy"] = "final"
-    if registration is not None:
+    if registered is not None:
         flags = {"--use-all": given["use_all"], "--unlabelled": given["unlabelled"]}
         fixed = [*(flag for flag, value in flags.items() if value), *given_choices(given, Choices, Wish)]
         if fixed:
             raise FedsrcError(f"{fixed[0]} is fixed by the registration", hint="leave it out, or register anew")
-        registered = Registration.read(registration)
         say(uses(source, registered.privacy.unit, table.site_names))
     else:
         picked = for_table(choices_of(given, table, records), table, given)
@@ -83,9 +86,37 @@ def certify_command(records: Path, registration: Path | None, folder: Path, outp
         show_check(source, table, registered, output)
         return
     how["site_keys"] = {name: signing.load(Path(path)) for name, path in (given["sign_with"] or {}).items()}
+    how["labels"] = labels_beside(records) if on_demand else None
     place = given["ledger"] or ledger_beside(records)
-    found, replay = certified(registered, table, folder, place, given["key"], **how)
+    try:
+        found, replay = certified(registered, table, folder, place, given["key"], **how)
+    except NotYetError as wait:
+        show_waiting(wait, to_label(records, given["ledger"], given, "-o", folder), folder, output)
+        return
     finish(found, replay, folder, output, development=None if registration else [records, *table_options(given)])
+
+
+def show_waiting(wait: NotYetError, label: str, folder: Path, output: str) -> None:
+    """Print what an open round waits for, where the run stands, and what to do."""
+    state = run_state(folder)
+    so_far = [] if not state.rounds else [
+        f"So far: {state.records:,} units in {count(state.rounds, 'round')}, {risk_words(state.risk_upper)}"
+        f" (target {state.target_risk:g})."
+    ]  # fmt: skip
+    show(
+        output,
+        {
+            "status": "OPEN",
+            "labels_wanted": wait.missing,
+            "folder": str(folder),
+            "rounds": state.rounds,
+            "records": state.records,
+            "risk_upper": state.risk_upper,
+        },
+        f"{wait.what[0].upper()}{wait.what[1:]}.",
+        *so_far,
+        f"Next: {label} (or with --export, as a file); then run the same command again to look.",
+    )
 
 
 def show_check(source: Table, table: Records, registration: Registration, output: str) -> None:

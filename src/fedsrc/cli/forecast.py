@@ -50,7 +50,7 @@ def forecast_command(registration: Path, records: Path | None, output: str, **gi
         sites = from_declared(registered, acceptance, risk)
     else:
         raise FedsrcError("give either --records, or both --acceptance and --risk")
-    aims = given["targets"] or (registered.claim.target_risk,)
+    aims = given["targets"] or (registered.promised_risk,)
     levels = given["epsilons"] or tuple(sorted({*LEVELS, registered.privacy.epsilon}, reverse=True))
     found = []
     with progress() as step:

@@ -17,13 +17,13 @@ from typing import Any
 import click
 
 import fedsrc
-from fedsrc.cli.streams import in_flags, outlive_readers, say
+from fedsrc.cli.streams import outlive_readers, say
 from fedsrc.errors import FedsrcError
 
 COMMANDS = (
-    "allow", "answers", "audit", "certify", "choose", "collect", "demo", "fit", "forecast", "gate", "keys", "monitor",
-    "plan", "register", "release", "request", "revoke", "score", "server", "site", "site-status", "status", "verify",
-    "view",
+    "allow", "answers", "audit", "certify", "choose", "collect", "demo", "fit", "forecast", "gate", "keys", "label",
+    "monitor", "plan", "register", "release", "request", "revoke", "score", "server", "site", "site-status", "status",
+    "verify", "view",
 )  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def main() -> None:
     try:
         sys.exit(cli(standalone_mode=False) or 0)
     except FedsrcError as error:
-        say(f"error: {in_flags(str(error))}")
+        say(f"error: {error}")
     except click.ClickException as error:
         error.show()
     except (click.Abort, KeyboardInterrupt):

@@ -10,15 +10,15 @@ from typing import Any, TypeVar, get_args
 import click
 from pydantic import BaseModel
 
-from fedsrc.cli.types import COUNTS, DIGITS, EPSILON, JOBS_AT_ONCE, NUMBERS, SHARE, TEXTS, FilePath, FolderPath
+from fedsrc.cli.types import COUNTS, DIGITS, EPSILON, JOBS_AT_ONCE, NUMBERS, SHARE, TEXTS, FilePath, FolderPath, Parsed
 from fedsrc.common import places
 from fedsrc.monitor.monitor import MonitorChoices
 from fedsrc.planning.aim import Objective
 from fedsrc.planning.plan import Wish
-from fedsrc.planning.register import Aggregation, Choices, Counted, Preset
+from fedsrc.planning.register import Aggregation, Choices, Counted, Labelled, Preset
 from fedsrc.protocol.judgements import Monitor, Stitched
 from fedsrc.protocol.protection import Privacy
-from fedsrc.protocol.registration import Schedule
+from fedsrc.protocol.registration import OnDemand, Schedule
 from fedsrc.records.table import Columns, Missing
 from fedsrc.scores.models.backends import DTYPES
 
@@ -48,6 +48,12 @@ def named(_context: click.Context, _option: click.Parameter, pairs: Iterable[str
     return found or None
 
 
+def _labels(text: str) -> str:
+    if text.replace("-", " ") not in get_args(Labelled):
+        raise ValueError(f"{text!r} is neither there nor on-demand")
+    return text.replace("-", " ")
+
+
 def _one_of(model: type[BaseModel], name: str) -> click.Choice:
     """Return the choices that a field of the protocol has."""
     return click.Choice(get_args(model.model_fields[name].annotation))
@@ -70,11 +76,13 @@ def output_file(default: str | None = None, **more: Any) -> Option[Any]:
 
 def listening(port: int, about: str, *, least: int = 0) -> list[Option[Any]]:
     """Declare where a command listens."""
+    return [click.option("--host", default="127.0.0.1", help=about), listening_port(port, "Its port.", least=least)]
+
+
+def listening_port(port: int, about: str, *, least: int = 0) -> Option[Any]:
+    """Declare the port that a command listens on."""
     free = " 0 takes a free one." if least == 0 else ""
-    return [
-        click.option("--host", default="127.0.0.1", help=about),
-        click.option("--port", type=click.IntRange(least, 65535), default=port, help=f"Its port.{free}"),
-    ]
+    return click.option("--port", type=click.IntRange(least, 65535), default=port, help=f"{about}{free}")
 
 
 JOBS = click.option("--jobs", type=JOBS_AT_ONCE, default=-1, help="Blocks of trials at once; -1: one per core.")
@@ -187,7 +195,10 @@ CHOICES: dict[str, tuple[Any, str]] = {  # its type, or how it is declared, and 
         "  [default: own; holder for a table with several sites that is certified at once]",
     ),
     "policy": (_one_of(Schedule, "policy"), "When to stop asking, and whom to ask."),
-    "dropout": (_one_of(Schedule, "dropout"), "What a site's absence may depend on."),
+    "dropout": (
+        _one_of(Schedule, "dropout"),
+        "What a site's absence may depend on.",
+    ),
     "max_answers": (click.IntRange(1, 20), "Answers kept per source."),
     "answer_weight": (
         _one_of(Privacy, "answer_weight"),
@@ -204,6 +215,30 @@ CHOICES: dict[str, tuple[Any, str]] = {  # its type, or how it is declared, and 
     "server_key": (str, "Public key of the server that may ask and sign."),
     "site_keys": (TEXTS, "Public keys of the sites: releases must be signed."),
     "capacities": (COUNTS, "Most units each site will give."),
+    "labels": (
+        Parsed("[there|on-demand]", _labels),
+        "on-demand: people label what each round needs, the answers that a gate may accept; the others need no label.",
+    ),
+    "label_hours": (
+        click.FloatRange(0, min_open=True),
+        "A site releases a round so many hours after it opened, with what is unlabelled by then as unsupported."
+        "  [default: when all is labelled, or its operator says so]",
+    ),
+    "label_twice": (click.FloatRange(0, 1), "Share of answers, drawn at random, that two people label."),
+    "disagreement": (
+        _one_of(OnDemand, "disagreement"),
+        "What counts where two labels differ, or one is unsure: the worse, or what a third person says.",
+    ),
+    "missed": (
+        click.FloatRange(0, 1, max_open=True),
+        "Share of the unsupported answers that labels call supported, at most, by your word: the target is then shown"
+        " with room for them.",
+    ),
+    "judge_column": (
+        str,
+        "Name of a column with a judge model's verdicts (1: unsupported): thresholds are planned on those of the"
+        " development part, and the others are not read.",
+    ),
     "certificate": (
         click.Choice(["sealed", "open", "plain"]),
         "sealed: registered looks at this target, most power with noise; open: any look, every target; plain: open,"
@@ -217,11 +252,12 @@ CHOICES: dict[str, tuple[Any, str]] = {  # its type, or how it is declared, and 
     ),
     "objective": (
         click.Choice(get_args(Objective)),
-        "What a plan is best for: acceptance with the units there are, or few records, labels or rounds.",
+        "What a plan is best for: acceptance with the units there are, or few records, labels or rounds."
+        "  [default: acceptance; labels where they are made on demand]",
     ),
     "false_alarm": (SHARE, "Most probability of any false alarm, ever."),
     "run_length": (click.IntRange(2), "Instead: least mean number of units until a false alarm."),
-    "risk": (SHARE, "Risk above which it rings."),
+    "risk": (SHARE, "Share labelled unsupported above which it rings."),
     "sample": (_one_of(Monitor, "sample"), "What the fresh units are drawn from: all answers, or accepted ones alone."),
 }
 

@@ -11,7 +11,7 @@ from fedsrc.cli.table import development_words, fallback_words, mixture_words
 from fedsrc.common.words import count
 from fedsrc.face import DEVELOPMENT_SHARE, chosen
 from fedsrc.federation.local import plan_table
-from fedsrc.planning.labels import development_labels
+from fedsrc.planning.labels import as_developed, development_labels
 from fedsrc.planning.plan import Wish
 from fedsrc.planning.register import Choices, development_part, draft, held_together, origin_of
 from fedsrc.protocol.protection import Development
@@ -69,7 +69,9 @@ def say_development(table: Records, development: Development, picked: Choices) -
     """Say what a development part shows to whoever has the table, before anything is spent."""
     wanted = 0 if picked.grid else picked.thresholds
     units = development_count(table, development, picked.unit)
-    for line in development_words(units, picked.unit, development_labels(table, development, picked.unit), wanted):
+    seen, part = as_developed(picked, table, development)
+    labels = development_labels(seen, development, picked.unit)
+    for line in development_words(units, picked.unit, labels, wanted, part.labels):
         say(line)
 
 

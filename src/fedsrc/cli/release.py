@@ -9,13 +9,14 @@ from typing import Any
 import click
 
 from fedsrc.cli.options import LEDGER_AND_TABLE, SITE_KEY, options, output_file
-from fedsrc.cli.table import table_at
+from fedsrc.cli.table import table_at, to_label
 from fedsrc.cli.types import FilePath
 from fedsrc.common import signing
 from fedsrc.common.durable import write_whole
 from fedsrc.common.places import ledger_beside
 from fedsrc.federation.airgap import answer_file
 from fedsrc.site.ledger import Ledger
+from fedsrc.site.rounds import NotYetError
 
 
 @click.command("release")
@@ -30,6 +31,10 @@ def release_command(
     """At a site: answer a request file with a release file. Asked again, it writes the same bytes."""
     place = target or request.with_name(request.name.removesuffix(".json").removesuffix(".request") + ".release.json")
     with closing(Ledger(ledger or ledger_beside(records), must_exist=True)) as book:
-        data = answer_file(request, lambda: table_at(records, settings), book, signing.load(key), fresh=fresh)
+        try:
+            data = answer_file(request, lambda: table_at(records, settings), book, signing.load(key), fresh=fresh)
+        except NotYetError as wait:
+            click.echo(f"Not yet: {wait.what}.\nNext: {to_label(records, ledger, settings)}; then this again.")
+            return
     write_whole(place, data)
     click.echo(f"Wrote {place}: carry it to the server.")

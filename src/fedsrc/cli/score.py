@@ -137,7 +137,7 @@ def lines(found: Scored, target: Path) -> Iterator[str]:
     if told["provenance"].get("cross-model"):
         yield f"{told['provenance']['cross-model']:,} answers were not written by the scoring model (cross-model)."
     if told["labelled"] < count:
-        yield f"{count - told['labelled']:,} answers have no label; certify needs one for every record."
+        yield f"{count - told['labelled']:,} answers have no label; certify with --labels on-demand asks for few."
     elif told["written"][0]["rows"]:
         unit = "" if table["source"].n_unique() == count else " --unit source"
         yield f"Next: fedsrc certify {target} --target 0.2 --epsilon 4{unit} -o run/"

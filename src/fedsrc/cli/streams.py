@@ -8,6 +8,7 @@ import re
 import shlex
 import signal
 import sys
+import threading
 from io import TextIOWrapper
 from typing import Any, NoReturn, TextIO
 
@@ -65,8 +66,16 @@ def _flag(argument: re.Match[str]) -> str:
 
 
 def say(text: str) -> None:
-    """Write a line to the log on stderr."""
-    click.echo(text, err=True)
+    """Write a line to the log on stderr; what the library says of arguments, in flags."""
+    click.echo(in_flags(text), err=True)
+
+
+def stopped() -> threading.Event:
+    """Return an event that an interruption or SIGTERM sets."""
+    over = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: over.set())
+    return over
 
 
 def stop_on_terminate() -> None:

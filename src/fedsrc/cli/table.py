@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from fedsrc.cli.options import COLUMNS
+from fedsrc.cli.streams import command
 from fedsrc.common.places import ledger_beside
 from fedsrc.common.words import count, plain
 from fedsrc.planning.labels import Labels
@@ -38,9 +39,13 @@ def uses(table: Table, unit: Unit, sites: Sequence[str]) -> str:
     return f"{line} Not used: {listed(rest)}{f' (if one is that, name it: {options})' if options else ''}."
 
 
-def development_words(units: int, unit: Unit, labels: Labels, thresholds: int) -> list[str]:
+def development_words(units: int, unit: Unit, labels: Labels, thresholds: int, whose: str = "people") -> list[str]:
     """Say what the development part shows to its owner: how many, how bad, and whether the wrong way round."""
     lines = [f"Of the development answers, {labels.unsupported:.1%} count as unsupported."]
+    if whose == "judge":
+        lines = [f"Of the development answers, {labels.unsupported:.1%} are unsupported by the judge's verdict."]
+    if whose == "none":
+        lines = ["Labels come on demand: thresholds and plan come from scores alone."]
     if units < thresholds:
         lines.append(
             f"Thresholds from {count(units, unit)} are rough; more records, or --grid, which takes evenly"
@@ -75,6 +80,12 @@ def table_options(settings: Mapping[str, Any]) -> list[str]:
     return [part for option, name in columns if name is not None for part in (option, name)] + missing
 
 
+def to_label(records: Path, ledger: Path | None, settings: Mapping[str, Any], *more: object) -> str:
+    """Return the command that labels a table, read as it was."""
+    book = [] if ledger is None else ["--ledger", ledger]
+    return command("fedsrc", "label", records, *book, *table_options(settings), *more)
+
+
 def listed(names: Sequence[str]) -> str:
     """List the first few names."""
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
@@ -104,10 +115,10 @@ def unlabelled(settings: Mapping[str, Any]) -> dict[str, Any]:
     path = settings["unlabelled"]
     if path is None:
         return {}
-    found = read_records(path, columns=_columns(settings), missing=settings["missing"], labelled=False)
+    found = read_records(path, columns=_columns(settings), missing=settings["missing"], labels="none")
     return {"unlabelled": found, "unlabelled_ledger": settings["ledger"] or ledger_beside(path)}
 
 
 def read_table(path: Path, settings: Mapping[str, Any]) -> Records:
     """Read the table into memory."""
-    return table_at(path, settings).whole()
+    return table_at(path, settings).whole(labels=settings.get("labels") or "there")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ import click
 import fedsrc
 from fedsrc.cli.options import LIFE, TRUST, listening, options, output_file
 from fedsrc.cli.output import exit_status
-from fedsrc.cli.streams import say
+from fedsrc.cli.streams import say, stopped
 from fedsrc.cli.types import FolderPath
 from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError, MissingExtraError
@@ -95,9 +93,7 @@ def serve(folder: Path, host: str, port: int, monitor: Path | None = None) -> No
     with serving(folder, host, port, monitor=monitor, version=fedsrc.__version__) as server:
         if not server.loopback:
             say("warning: other machines can read this page; it has no password and no encryption")
-        over = threading.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: over.set())
+        over = stopped()
         click.echo(f"Live page: {server.url}  (read-only; Ctrl-C ends it)")
         if not (folder / REGISTRATION).exists():
             say(f"Waiting for a run in {folder.absolute()}.")

@@ -50,3 +50,9 @@ def ledger_beside(records: Path) -> Path:
             hint="name the one that knows what was released with `ledger=`; if both do, pass new records only",
         )
     return place.with_name(place.name + ".ledger")
+
+
+def labels_beside(records: Path) -> Path:
+    """The labels that people give to a file of records: beside the file itself, whatever links lead to it."""
+    place = records.resolve()
+    return place.with_name(place.name + ".labels.jsonl")

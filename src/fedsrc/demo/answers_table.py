@@ -30,7 +30,8 @@ def one_of_each_pair(table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def write_table(path: Path) -> None:
-    """Write the demo's records where a user can look at them."""
+def write_table(path: Path, *, labels: bool = True) -> None:
+    """Write the demo's records, with their labels or without, where a user can look at them."""
     if not path.exists():
-        write_whole(path, one_of_each_pair(score_table("qa")).write_csv().encode())
+        table = one_of_each_pair(score_table("qa"))
+        write_whole(path, (table if labels else table.drop("loss")).write_csv().encode())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedsrc.common.signing import Key
 from fedsrc.errors import DamagedError, FedsrcError
+from fedsrc.planning.labels import as_developed
 from fedsrc.planning.plan import Planned, Wish, evidence, plan
 from fedsrc.planning.register import Choices, draft, origin_of, register
 from fedsrc.protocol.certificate import Certificate
@@ -18,7 +19,7 @@ from fedsrc.protocol.protection import Development
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Absent, Arrived, Asked
 from fedsrc.records.development import calibrating
-from fedsrc.records.units import Records
+from fedsrc.records.units import Records, unit_count
 from fedsrc.server.session import Session
 from fedsrc.server.state import Replay
 from fedsrc.site.admission import check_key
@@ -26,6 +27,7 @@ from fedsrc.site.develop import develop
 from fedsrc.site.holder import Holder
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow, check_limit
+from fedsrc.site.rounds import NotYetError
 from fedsrc.site.site import Site, open_sites
 from fedsrc.site.unlabelled import release_unlabelled
 
@@ -41,7 +43,16 @@ class LocalCarrier:
 
     def __call__(self, requests: Sequence[Request], /) -> list[Answer]:
         kept = [self._kept(each) for each in requests]  # before anything is released
-        return [known or self._answer(each) for known, each in zip(kept, requests, strict=True)]
+        answers, waits = list[Answer](), list[NotYetError]()
+        for known, each in zip(kept, requests, strict=True):
+            try:
+                answers.append(known or self._answer(each))
+            except NotYetError as error:
+                waits.append(error)  # the rounds of other sites open too
+        if waits:
+            what = waits[0].what if len(waits) == 1 else f"round {requests[0].round} waits at {len(waits)} sites"
+            raise NotYetError(what, sum(each.missing for each in waits), waits[0].hint or "")
+        return answers
 
     def _kept(self, request: Request) -> bytes | None:
         """Return what answered a request before, if it asks a site that the table lacks."""
@@ -75,6 +86,7 @@ def register_table(
     The ledger keeps the release before it is used, and gives the same one to every registration on this table. Units
     that are declared public, or of which no privacy is claimed, give exact quantiles; the ledger remembers that too.
     """
+    records, development = as_developed(choices, records, development)
     made = draft(choices, records, development, sites=sites)
     if origin_of(choices, made, records, development) == "grid":
         return register(choices, records, development, sites=sites)
@@ -107,8 +119,9 @@ def plan_table(
     for name in units or ():
         if name not in (sites or records.site_names):
             raise FedsrcError(f"units are given for {name!r}, which is no site", hint="name the sites with `sites=`")
+    records, development = as_developed(choices, records, development)
     base = register_table(choices, records, development, ledger_path, sites=sites, in_order=in_order, fresh=fresh)
-    known = None if wish.certificate == "plain" else evidence(base, records, development)
+    known = None if wish.certificate == "plain" else evidence(base, records, base.development or development)
     if unlabelled is not None and (known is None or wish.certificate == "open"):  # before they are released
         raise FedsrcError("unlabelled records are for planned sealed certificates", hint="leave `unlabelled=` out")
     if known is None:
@@ -120,7 +133,8 @@ def plan_table(
             ledger, *own = (opened.enter_context(closing(Ledger(path))) for path in (ledger_path, *apart))
             releases = release_unlabelled(base, unlabelled, ledger, own=own[0] if own else None, fresh=fresh)
     rest = units or {name: len(each) for name, each in calibrating(base, records).items()}
-    made = plan(base, known, rest, wish, releases)
+    answers = min(len(records) / unit_count(records, base.privacy.unit), base.privacy.max_answers)
+    made = plan(base, known, rest, wish, releases, answers=answers)
     return made.registration, made
 
 
@@ -134,16 +148,20 @@ def certify_table(
     in_order: bool = False,
     fresh: bool = False,
     site_keys: Mapping[str, Key] | None = None,
+    labels: Path | None = None,
     watch: Callable[[Replay], None] = lambda _: None,
 ) -> Certificate:
     """Run to a certificate or an abstention. On the folder of an interrupted run it resumes; on that of an ended one,
-    it writes the same certificate. `watch` gets the state after every round, and at the end."""
+    it writes the same certificate. `watch` gets the state after every round, and at the end. Where labels come on
+    demand, they go to the file `labels`, and `NotYetError` says that a round waits for some."""
     if registration.monitor is not None:
         raise FedsrcError("this is the registration of a monitor", hint="`fedsrc monitor` takes it")
     session = Session(folder, registration, key)
     released_development(registration)
     with closing(Ledger(ledger_path)) as ledger:
-        sites = admit_table(registration, records, ledger, in_order=in_order, fresh=fresh, keys=site_keys)
+        sites = admit_table(
+            registration, records, ledger, in_order=in_order, fresh=fresh, keys=site_keys, labels=labels
+        )
         if not session.begun:
             _check_alone(registration, sites)  # before the folder is opened
         with session:
@@ -168,6 +186,7 @@ def admit_table(
     in_order: bool,
     fresh: bool,
     keys: Mapping[str, Key] | None,
+    labels: Path | None = None,
 ) -> list[Site]:
     """Take a table in at its sites and allow the registration there; refuse one that other registrations have spent."""
     keys = {**(keys or {})}
@@ -177,7 +196,7 @@ def admit_table(
         check_limit(ledger, name, registration)
         if name in registration.by_name:
             check_key(registration, name, keys.get(name))  # its word would be unsigned, and stay in the folder
-    sites = open_sites(registration, records, ledger, in_order=in_order, fresh=fresh, keys=keys)
+    sites = open_sites(registration, records, ledger, in_order=in_order, fresh=fresh, keys=keys, labels=labels)
     if not any(site.room() for site in sites):
         raise FedsrcError(
             "every unit of this table has been released before",

@@ -111,6 +111,7 @@ def check_time(found: Trusted, now: float, where: str) -> None:
 
 def _about(found: Certificate) -> dict[str, object]:
     """Return what a certificate speaks of. A renewal speaks of the same."""
-    about = found.claim.model_dump(include={"score", "loss", "population", "target_risk", "failure_probability"})
+    about = found.claim.model_dump(include={"score", "loss", "population", "failure_probability"})
     sites = [(site.name, site.weight, site.drift) for site in found.sites]
-    return {**about, "unit": found.privacy.unit, "sites": sites}
+    labels = {"target_risk": found.target_risk, "missed": found.missed}
+    return {**about, **labels, "unit": found.privacy.unit, "sites": sites}

@@ -16,6 +16,7 @@ from fedsrc.common.canonical import file_digest
 from fedsrc.common.words import ADJACENCY
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.kinds import Adjacency
+from fedsrc.maths.label_error import on_labels
 from fedsrc.protocol.certificate import MonitorAccount, WatchedRound
 from fedsrc.protocol.damage import check_same
 from fedsrc.protocol.judgements import Sealed
@@ -108,16 +109,17 @@ def register_monitor(folder: Path, choices: MonitorChoices, *, trusted: tuple[st
     base = found.replay.registration
     if choices.false_alarm is not None and choices.run_length is not None:
         raise FedsrcError("give either a false-alarm probability or a run length, not both")
-    target = base.claim.target_risk if choices.target_risk is None else choices.target_risk
-    shown = found.certificate.claim_at(target, str(folder))
+    target = base.promised_risk if choices.target_risk is None else choices.target_risk
+    shown, missed = found.certificate.claim_at(target, str(folder)), base.labelling.missed
+    tested = on_labels(shown.target_risk, missed)  # where fresh labels show more, nothing shows the promise any longer
     fields: dict[str, Any] = {
         "server_key": choices.server_key or base.server_key,
-        "claim": {**base.claim.model_dump(), "target_risk": shown.target_risk},
+        "claim": {**base.claim.model_dump(), "target_risk": tested},
         "thresholds": {"values": (shown.threshold,), "weights": (1.0,), "origin": "declared"},
         "certificate": {
             "method": "monitor",
             "certificate": file_digest(folder / CERTIFICATE),
-            "risk": shown.target_risk if choices.risk is None else choices.risk,
+            "risk": tested if choices.risk is None else choices.risk,
             "sample": choices.sample,
             **_guarantee(choices),
         },
@@ -126,6 +128,7 @@ def register_monitor(folder: Path, choices: MonitorChoices, *, trusted: tuple[st
             "conversion": "tight",
             "epsilon": base.privacy.epsilon if choices.epsilon is None else choices.epsilon,
         },
+        "labelling": {"kind": "there", "missed": missed},
         "sites": _sites(base, choices),
         "schedule": {"batch": choices.batch or _batch(base), "rounds": 1_000_000},
     }

@@ -18,10 +18,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats
+from fedsrc.maths.label_error import on_labels
 from fedsrc.planning.reach import known_units, noised_rates, sampled_rates
 from fedsrc.planning.sealed_forecast import outlook, rates, smallest
 from fedsrc.protocol.judgements import Betting, Sealed
-from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.registration import OnDemand, Registration
 from fedsrc.records.development import development_rows
 from fedsrc.records.units import Records, units_of
 from fedsrc.server.sealed import Seen
@@ -55,6 +57,8 @@ class Forecast:
     limit: float
     horizon: int
     too_few: bool = False  # too few units to tell whether the target can be reached
+    labels: int | None = None  # of single answers that are labelled on demand, those that need it
+    labels_90: int | None = None
 
     def sentence(self) -> str:
         """Say it in words."""
@@ -68,21 +72,23 @@ class Forecast:
             return f"{head}: more than {self.horizon:,} units ({floor})"
         more = f", more than {self.horizon:,} in 1 of 10 runs or more"
         nine = more if self.records_90 is None else f", at most {self.records_90:,} in 9 of 10 runs"
+        most = "" if self.labels_90 is None else f", at most {self.labels_90:,}"
+        labels = "" if self.labels is None else f"; about {self.labels:,} labels{most}"
         return (
             f"{head}: about {self.records:,} units in {self.rounds} {'round' if self.rounds == 1 else 'rounds'}{nine}"
-            f" ({floor})"
+            f"{labels} ({floor})"
         )
 
 
 def _with_aim(registration: Registration, target_risk: float, epsilon: float, size: float) -> Registration:
-    """Return the registration with another target and epsilon, some times as large, and the same thresholds.
+    """Return the registration with another target, on labels, and epsilon, some times as large, and its thresholds.
 
     The looks of a sealed certificate are registered, so its batches grow; else there are more rounds.
     """
     sealed, fields = isinstance(registration.judgement, Sealed), registration.model_dump()
     if sealed and target_risk != registration.claim.target_risk:
         raise FedsrcError(
-            f"a sealed certificate is made for its registered target {registration.claim.target_risk:g}",
+            f"a sealed certificate is made for its registered target {registration.promised_risk:g}",
             hint="plan anew for another target",
         )
     grows, schedule = "batch" if sealed else "rounds", fields["schedule"]
@@ -112,7 +118,7 @@ def forecast(
     `sampled`: the laws are samples, as those of development records are. Each run then has laws of its own, drawn from
     what the samples leave open; where they are too few to tell whether the target can be reached, there is no number.
     """
-    aimed = _with_aim(registration, target_risk, epsilon, HORIZON)
+    aimed = _with_aim(registration, on_labels(target_risk, registration.labelling.missed), epsilon, HORIZON)
     if not sampled:
         return _simulated(registration, aimed, sites, sites, seed)
     weights = _weights(aimed)
@@ -139,25 +145,35 @@ def _simulated(
         runs = simulate(aimed, laws, trials=TRIALS, seed=seed)
         within = runs.rounds <= registration.schedule.rounds
     needed, rounds = (np.where(runs.certified, each, np.inf) for each in (runs.records, runs.rounds))
-    median = _whole(np.quantile(needed, 0.5, method="higher"))
+    median, nine = (_whole(np.quantile(needed, q, method="higher")) for q in (0.5, 0.9))
     accepted = truth(aimed, sites, _weights(aimed)).acceptance
+    labels, labels_90 = (_labels(aimed, records, accepted) for records in (median, nine))
     return Forecast(
-        claim.target_risk,
+        aimed.promised_risk,
         epsilon,
         median,
-        _whole(np.quantile(needed, 0.9, method="higher")),
+        nine,
         _whole(np.quantile(rounds, 0.5, method="higher")),
         None if median is None else math.ceil(median / len(sites)),
         float(np.mean(runs.certified & within)),
         float(np.median(accepted[runs.threshold[runs.certified]])) if median is not None else None,
         limit,
         aimed.most_units,
+        labels=labels,
+        labels_90=labels_90,
     )
+
+
+def _labels(aimed: Registration, records: int | None, accepted: Floats) -> int | None:
+    """Return how many labels so many records take on demand: those at or above the lowest threshold."""
+    if records is None or not isinstance(aimed.labelling, OnDemand) or aimed.privacy.unit == "source":
+        return None
+    return math.ceil(records * float(accepted[0]) * (1 + aimed.labelling.twice))
 
 
 def _no_number(aimed: Registration, *, too_few: bool) -> Forecast:
     """Say that the target is out of reach, or that there are too few units to tell."""
-    target, epsilon = aimed.claim.target_risk, aimed.privacy.epsilon
+    target, epsilon = aimed.promised_risk, aimed.privacy.epsilon
     return Forecast(target, epsilon, None, None, None, None, 0.0, None, math.inf, aimed.most_units, too_few)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
+from fedsrc.planning.register import Choices
 from fedsrc.protocol.protection import Development
 from fedsrc.records.development import development_rows
 from fedsrc.records.units import Records, Unit, unit_codes
@@ -34,6 +37,39 @@ class Labels:
             f" ones ({self.lower:.0%}): is the loss the right way round (1 = unsupported), and the score (higher ="
             " better supported)?"
         )
+
+
+def as_developed(choices: Choices, records: Records, development: Development) -> tuple[Records, Development]:
+    """Return a table with the losses that its development part is planned on, and whose they are: a judge's, where a
+    column is named; none, where people label on demand; else people's.
+
+    Whether some unit has a label already is its own affair: that must not show in what is registered. Losses of units
+    that calibrate are not looked at: where the part has no labels of people, they all count as 1.
+    """
+    rows = development_rows(records, development, choices.unit)
+    if choices.judge_column is not None:
+        loss, whose = np.where(rows, _verdicts(choices, records, rows), 1.0), "judge"
+    elif records.labelled is not None:
+        loss, whose = np.ones(len(records)), "none"
+    else:
+        return records, development
+    return replace(records, loss=loss), development.model_copy(update={"labels": whose})
+
+
+def _verdicts(choices: Choices, records: Records, rows: NDArray[np.bool_]) -> Floats:
+    """Return a judge's verdicts on the development part as losses: where no grid of losses is declared, 0 or 1."""
+    name = str(choices.judge_column)
+    column = None if records.rows is None else records.rows.column(name)
+    if column is None:
+        raise FedsrcError(f"the table has no column {name!r} for a judge's verdicts", hint="name it: `judge_column=`")
+    values = column.cast(pl.Float64, strict=False).fill_null(float("nan")).to_numpy()
+    bad = rows & ~((values >= 0) & (values <= 1))
+    if bad.any():
+        raise FedsrcError(
+            f"in column {name!r}, row {int(np.argmax(bad)) + 1} of the development part has no verdict in [0, 1]",
+            hint="1 is unsupported, 0 is supported; the whole development part needs verdicts",
+        )
+    return values if choices.loss_grid is not None else (values >= 0.5).astype(np.float64)
 
 
 def development_labels(records: Records, development: Development, unit: Unit) -> Labels:

@@ -8,6 +8,7 @@ and keep a uniform part for what development did not show. They have two digits,
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -73,9 +74,19 @@ class OpenPlan:
 
 
 def plan_open(populations: Populations, aim: Aim, rng: np.random.Generator) -> tuple[OpenPlan, Expected]:
-    """Return weights and priors for batches that suit noise and table, and what to expect in these populations."""
-    plan = weighed(populations, aim)
-    return plan, _forecast(populations, plan, rng)
+    """Return weights and priors for batches that suit noise and table, and what to expect in these populations.
+
+    For few labels, plans without their lowest thresholds are tried: what is below the lowest needs none.
+    """
+    tried = [weighed(populations, aim, without) for without in fewer(aim, populations)]
+    found = [(*_forecast(populations, plan, deepcopy(rng)), plan) for plan in tried]  # all in the same draws
+    _, forecast, plan = max(found, key=lambda each: each[0])
+    return plan, forecast
+
+
+def fewer(aim: Aim, populations: Populations) -> range:
+    """Return how many of the lowest thresholds to leave out, to be tried."""
+    return range(min(KEPT, populations.supported.shape[1]) if aim.objective == "labels" else 1)
 
 
 def _schedule(aim: Aim) -> tuple[int, float, int]:
@@ -100,8 +111,9 @@ def _mechanism(aim: Aim, m: int) -> tuple[Basis, float]:
     return basis, aim.noise * math.sqrt(sensitivity_squared(basis, "complementary", aim.adjacency))
 
 
-def weighed(populations: Populations, aim: Aim) -> OpenPlan:
-    """Weigh thresholds and bets by how often they grow fastest, at the noise of the first rounds."""
+def weighed(populations: Populations, aim: Aim, without: int = 0) -> OpenPlan:
+    """Weigh thresholds and bets by how often they grow fastest, at the noise of the first rounds; leave out so many of
+    the lowest thresholds."""
     batch, growth, rounds = _schedule(aim)
     m, r = populations.supported.shape[1], float(aim.target_risk)
     basis, scale = _mechanism(aim, min(KEPT, m))
@@ -115,7 +127,7 @@ def weighed(populations: Populations, aim: Aim) -> OpenPlan:
     best, bet = growths.max(axis=-1), growths.argmax(axis=-1)
     wins = np.bincount(best.argmax(axis=-1)[best.max(axis=-1) > 0], minlength=m)
     weights = _mixed(wins, (0.25, 0.5, 0.25), EVEN_WEIGHT)
-    kept = np.sort(np.argsort(-weights, kind="stable")[:KEPT])
+    kept = np.sort(np.argsort(-weights, kind="stable")[:KEPT])[without:]
     priors = [
         _mixed(np.bincount(bet[best[:, j] > 0, j], minlength=theta.size), (0.2, 0.6, 0.2), EVEN_PRIOR) for j in kept
     ]
@@ -138,8 +150,8 @@ def _hundredths(shares: Floats) -> tuple[float, ...]:
     return tuple((whole / 100.0).tolist())
 
 
-def _forecast(populations: Populations, plan: OpenPlan, rng: np.random.Generator) -> Expected:
-    """Play a plan in every population."""
+def _forecast(populations: Populations, plan: OpenPlan, rng: np.random.Generator) -> tuple[float, Expected]:
+    """Play a plan in every population: how well it does, and what to expect of it."""
     aim, kept, draws = plan.aim, list(plan.kept), len(populations.laws)
     counts = populations.samples([aim.sites * n for n in plan.sizes], rng).cumsum(axis=1)
     normals = rng.standard_normal((2, draws, len(plan.sizes), len(kept)))
@@ -147,4 +159,4 @@ def _forecast(populations: Populations, plan: OpenPlan, rng: np.random.Generator
         counts @ populations.unsupported[:, kept] + plan.noise(normals[0]),
         counts @ populations.supported[:, kept] + plan.noise(normals[1]),
     )
-    return judged(aim, done, populations.accepted[:, kept], aim.sites * np.cumsum(plan.sizes))[1]
+    return judged(aim, done, populations.accepted[:, kept], aim.sites * np.cumsum(plan.sizes))

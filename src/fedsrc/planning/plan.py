@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -22,12 +22,12 @@ from fedsrc.planning.sealing import Seal, seal
 from fedsrc.protocol.disclosure import released_development
 from fedsrc.protocol.judgements import Betting, in_decimals
 from fedsrc.protocol.protection import Development, Histograms, Noised
-from fedsrc.protocol.registration import MOST_LEVELS, Registration
+from fedsrc.protocol.registration import MOST_LEVELS, OnDemand, Registration
 from fedsrc.records.development import development_rows
 from fedsrc.records.masses import above, unit_masses
 from fedsrc.records.units import Records, units_of
 from fedsrc.server.unlabelled import bounded
-from fedsrc.simulate.posterior import Populations, from_release, from_units
+from fedsrc.simulate.posterior import Populations, either, from_release, from_scores, from_units
 
 Kind = Literal["sealed", "open"]
 MOST_LOOKS, MANY = 20, 15  # more gain nothing, and a plan that tries them takes long
@@ -40,7 +40,7 @@ class Wish:
 
     certificate: Kind | Literal["plain"] | None = None
     looks: int | None = None
-    objective: Objective = "acceptance"
+    objective: Objective | None = None  # acceptance; labels, where they are made on demand
 
     def __post_init__(self) -> None:
         if not 1 <= self.number_of_looks <= MOST_LOOKS:
@@ -61,6 +61,7 @@ class Planned:
     expected: Expected
     other: Expected
     units: int
+    objective: Objective
 
     def lines(self) -> list[str]:
         """Say what was chosen, why, and what the other kind would cost."""
@@ -71,12 +72,29 @@ class Planned:
         if self.kind == "open":
             private = self.registration.privacy.private
             why = "nothing is sealed" if private else "without privacy it can be looked at whenever you like"
+        few = f"  It is for few {self.objective}, not for most acceptance: `min_acceptance=` says how little is of use."
+        part = self.registration.development
+        known = f"as far as the development {unit}s tell"
+        if part is not None and part.labels == "none":
+            known = f"over scores from poor to good, as no development {unit} is labelled"
         sizes = f"{count(len(values), 'threshold')}, {count(self.registration.schedule.rounds, 'round')}"
         return [
             f"{kinds[self.kind]}: {sizes}, for {count(self.units, unit)}; {why}.",
-            f"  Expected, as far as the development {unit}s tell: {_words(self.expected)}.",
-            f"  {kinds[beside]} would be expected to reach: {_words(self.other)}.",
+            *([few] if self.objective != "acceptance" else []),
+            f"  Expected, {known}: {self._words(self.expected)}.",
+            f"  {kinds[beside]} would be expected to reach: {self._words(self.other)}.",
         ]
+
+    def _words(self, found: Expected) -> str:
+        if found.certified < 0.005:
+            return "no certificate"
+        often = f"{100 * found.certified:.0f} of 100 such tables are certified"
+        said = f"{often}, accepting {100 * found.acceptance:.0f}% on average (none counts as 0)"
+        if not self.registration.on_demand:
+            return said
+        units, unit = round(found.units), self.registration.privacy.unit
+        most = f"at most {found.labels_90:,} in 9 of 10 runs"
+        return f"{said}, with about {found.labels:,} labels from {count(units, unit)}, {most}"
 
 
 def plan(
@@ -85,13 +103,17 @@ def plan(
     units: Mapping[str, int],
     wish: Wish,
     unlabelled: tuple[Noised, ...] | None = None,
+    *,
+    answers: float = 1.0,
 ) -> Planned:
-    """Plan a registration of the default preset for so many units per site. Unless a kind is wished for: sealed with
-    privacy, open without. `unlabelled` are the releases of every site's unlabelled units, which sealed ones read."""
+    """Plan a registration of the default preset for so many units per site, of so many answers each. Unless a kind is
+    wished for: sealed with privacy, open without; unless an objective is: labels on demand are to be few, else
+    acceptance large. `unlabelled` are the releases of every site's unlabelled units, which sealed ones read."""
     if not isinstance(base.judgement, Betting):
         raise FedsrcError("only the default preset is planned", hint="leave `preset=` out, or `certificate='plain'`")
-    units = _usable(base, units)
-    aim = _aim(base, units, wish, unlabelled)
+    units, objective = _usable(base, units), wish.objective or ("labels" if base.on_demand else "acceptance")
+    twice = base.labelling.twice if isinstance(base.labelling, OnDemand) else 0.0
+    aim = replace(_aim(base, units, replace(wish, objective=objective), unlabelled), labels=(1.0 + twice) * answers)
     chosen: Kind = "sealed" if base.privacy.private and isinstance(base.encoding, Histograms) else "open"
     if wish.certificate is not None and wish.certificate != "plain":
         chosen = wish.certificate
@@ -101,28 +123,37 @@ def plan(
     free, free_expected = plan_open(populations, aim, np.random.default_rng(SEED))
     if chosen == "sealed":
         try:
-            return Planned(_sealed(base, tight, units, unlabelled), chosen, tight_expected, free_expected, aim.units)
+            made = _sealed(base, tight, units, unlabelled)
+            return Planned(made, chosen, tight_expected, free_expected, aim.units, objective)
         except FedsrcError:  # contrasts of this target are too fine to be counted exactly
             if wish.certificate is not None or unlabelled is not None:
                 raise
-    return Planned(_open(base, free), "open", free_expected, tight_expected, aim.units)
+    return Planned(_open(base, free), "open", free_expected, tight_expected, aim.units, objective)
 
 
 def evidence(base: Registration, records: Records, development: Development) -> Populations | None:
     """Return the populations that development evidence leaves possible: from the noised release, where there is one,
-    else from exact units; None where thresholds come from no evidence at all."""
-    rng, release = np.random.default_rng(SEED), released_development(base)
+    else from exact units; None where thresholds come from no evidence at all. Without labels scores are evidence, and
+    beside a judge's, who may be wrong, too."""
+    rng, release, settings = np.random.default_rng(SEED), released_development(base), base.privacy
     if release is not None:
-        return from_release(release, base.thresholds.values, rng)
-    if base.thresholds.origin not in ("public", "development"):
+        found, units = from_release(release, base.thresholds.values, rng), release.units
+    elif base.thresholds.origin not in ("public", "development"):
         return None
-    settings, keep = base.privacy, development_rows(records, development, base.privacy.unit)
-    parts = [
-        unit_masses(base, units_of(records, name, settings.unit, max_answers=settings.max_answers, keep=keep))
-        for name in records.site_names
-    ]
-    supported, unsupported = np.moveaxis(above(np.concatenate(parts)) / settings.mass_grid, -2, 0)
-    return from_units(unsupported, supported, rng)
+    else:
+        keep = development_rows(records, development, settings.unit)
+        parts = [
+            unit_masses(base, units_of(records, name, settings.unit, max_answers=settings.max_answers, keep=keep))
+            for name in records.site_names
+        ]
+        supported, unsupported = np.moveaxis(above(np.concatenate(parts)) / settings.mass_grid, -2, 0)
+        units = len(supported)
+        if development.labels == "none":
+            return from_scores(unsupported.sum(axis=0), units, rng)
+        found = from_units(unsupported, supported, rng)
+    if development.labels != "judge":
+        return found
+    return either(found, from_scores(units * found.accepted.mean(axis=0), units, rng))
 
 
 def _usable(base: Registration, units: Mapping[str, int]) -> dict[str, int]:
@@ -151,7 +182,7 @@ def _aim(
         sites=asked,
         releases=1 if base.held else asked,
         looks=wish.number_of_looks,
-        objective=wish.objective,
+        objective=wish.objective or "acceptance",
         risk_budget=method.risk_budget,
         acceptance_budget=method.acceptance_budget,
         min_acceptance=base.claim.min_acceptance,
@@ -234,10 +265,3 @@ def _with(base: Registration, **sections: dict[str, Any]) -> Registration:
     for section, values in sections.items():
         fields[section] |= values
     return Registration.of(fields, "this plan cannot be registered")
-
-
-def _words(found: Expected) -> str:
-    if found.certified < 0.005:
-        return "no certificate"
-    often = f"{100 * found.certified:.0f} of 100 such tables are certified"
-    return f"{often}, accepting {100 * found.acceptance:.0f}% on average (none counts as 0)"

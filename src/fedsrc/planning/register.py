@@ -16,6 +16,7 @@ import numpy as np
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.kinds import Adjacency
+from fedsrc.maths.label_error import of_answers, on_labels
 from fedsrc.maths.quantiles import doubt, score_grid
 from fedsrc.planning.thresholds import grid_thresholds, in_few_digits, quantile_thresholds, round_grid
 from fedsrc.protocol.judgements import Betting, budgets
@@ -29,6 +30,7 @@ from fedsrc.records.units import Records, Unit, most_answers, unit_count
 Preset = Literal["default", "paper"]
 Aggregation = Literal["own", "holder"]
 Counted = Literal["histograms", "moments", "levels"]
+Labelled = Literal["there", "on demand"]
 Origin = Literal["noised", "public", "development", "grid"]
 GRADED_GRID = 100
 FEWEST = 10  # development units that may choose thresholds
@@ -69,6 +71,17 @@ class Choices:
     site_keys: Mapping[str, str] | None = None
     capacities: Mapping[str, int] | None = None
     claim: Mapping[str, str] | None = None
+    labels: Labelled = "there"
+    label_hours: float | None = None
+    label_twice: float = 0.0
+    disagreement: Literal["worse", "third"] = "worse"
+    missed: float = 0.0
+    judge_column: str | None = None  # of verdicts that the plan is made on, and nothing else
+
+    @property
+    def tested_risk(self) -> float:
+        """The target on labels: less than that of the answers, as labels may miss a declared share."""
+        return on_labels(self.target_risk, self.missed)
 
 
 def held_together(choices: Choices, records: Records) -> Choices:
@@ -84,9 +97,9 @@ def held_together(choices: Choices, records: Records) -> Choices:
 
 def for_table(choices: Choices, records: Records, given: Mapping[str, Any]) -> Choices:
     """Complete the choices for a table that calibrates, where nothing is given: it is used until more of it would gain
-    little, in as many rounds as it can fill."""
+    little (until it is certified, where people are still to label it), in as many rounds as it can fill."""
     fixed = choices.weights is not None or len(records.site_names) == 1
-    if given.get("policy") is None and fixed and choices.preset == "default":
+    if given.get("policy") is None and fixed and choices.preset == "default" and choices.labels == "there":
         choices = replace(choices, policy="enough")
     if given.get("rounds") is None:
         units = np.bincount(records.site, minlength=len(records.site_names))
@@ -99,7 +112,7 @@ def _rounds_for(choices: Choices, units: Sequence[int]) -> int:
     batches = [math.ceil(each / choices.batch) for each in units]
     if choices.policy == "recruit" or choices.weights is None:
         return sum(batches) if choices.policy == "recruit" else max(batches)
-    whole = choices.batch * len(units) * (1 - choices.target_risk)  # sites of more weight than the target end a run
+    whole = choices.batch * len(units) * (1 - choices.tested_risk)  # sites of more weight than the target end a run
     return math.ceil(sum(units) / whole) + len(units)
 
 
@@ -150,8 +163,9 @@ def register(
     if origin == "grid":
         return Registration.of({**fields, "development": part if development.inside else None})
     values = _quantiles(choices, records, development) if release is None else release.thresholds(choices.thresholds)
-    if origin == "noised":
-        part["release"], fields["thresholds"]["asked"] = release, choices.thresholds
+    if release is not None:
+        part |= {"release": release, "labels": release.labels}
+        fields["thresholds"]["asked"] = choices.thresholds
     fields["thresholds"] |= {"values": values, "weights": [1.0 / len(values)] * len(values), "origin": origin}
     return Registration.of({**fields, "development": part})
 
@@ -247,10 +261,15 @@ def _build(
     unknown = {name for each in per_site for name in each or {}} - set(names)
     if unknown:
         raise FedsrcError(f"{min(unknown)!r} is not a site", hint=f"sites: {', '.join(names)}")
+    if of_answers(choices.tested_risk, choices.missed) != choices.target_risk:
+        raise FedsrcError(
+            f"a target of {choices.target_risk!r} has too many decimals for labels that miss {choices.missed!r} of it",
+            hint="round `target=` down, to two or three decimals",
+        )
     fields: dict[str, Any] = {
         "server_key": choices.server_key,
         "claim": {
-            "target_risk": choices.target_risk,
+            "target_risk": choices.tested_risk,
             "min_acceptance": choices.min_acceptance,
             "failure_probability": choices.failure_probability,
             "validity_days": choices.validity_days,
@@ -261,6 +280,7 @@ def _build(
         "privacy": _privacy(choices),
         "encoding": _encoding(choices),
         "aggregation": aggregation,
+        "labelling": _labelling(choices),
         "sites": [_site(name, replace(choices, site_keys=keys)) for name in names],
         "schedule": {
             "batch": choices.batch,
@@ -291,8 +311,25 @@ def _certificate(choices: Choices) -> dict[str, Any]:
     split = budgets(choices.preset, choices.failure_probability)
     if choices.preset == "paper":
         return {"method": choices.method or "contrast", **split}
-    rungs = sorted({*Betting().ladder, choices.target_risk})
+    rungs = sorted({on_labels(risk, choices.missed) for risk in (*Betting().ladder, choices.target_risk)})
     return {"method": choices.method or "betting", "ladder": rungs, **split}
+
+
+def _labelling(choices: Choices) -> dict[str, Any]:
+    if choices.labels == "on demand":
+        return {
+            "kind": "on demand",
+            "hours": choices.label_hours,
+            "twice": choices.label_twice,
+            "disagreement": choices.disagreement,
+            "missed": choices.missed,
+        }
+    if choices.label_hours is not None or choices.label_twice or choices.disagreement != "worse":
+        raise FedsrcError(
+            "`label_hours=`, `label_twice=` and `disagreement=` are for labels that are made on demand",
+            hint="say `labels='on demand'`, or leave them out",
+        )
+    return {"kind": "there", "missed": choices.missed}
 
 
 def _encoding(choices: Choices) -> dict[str, str]:

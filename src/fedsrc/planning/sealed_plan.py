@@ -24,14 +24,16 @@ from fedsrc.maths.sealed import bet, passed_on, recycled, recycled_looks
 from fedsrc.maths.tail import critical_near
 from fedsrc.planning.aim import Aim, Expected, judged, reaches_floor, two_digits
 from fedsrc.planning.open_plan import KEPT as MOST
-from fedsrc.planning.open_plan import weighed
+from fedsrc.planning.open_plan import fewer, weighed
 from fedsrc.planning.sealing import encoding_of
 from fedsrc.simulate.posterior import Populations
 
 KEPT, APART = (1, 2, 3, 4, 5), (1, 2, 3, 4)  # how many thresholds, and how far apart
 TOPS, FINALISTS = (30, 70), 5  # percent of the weight on the highest threshold, tried beside 50 on the best candidates
 BETS, HALVINGS = 14, 6
+LIKELY = 0.9  # where few labels are less likely to do, one look at the end is tried too
 FIRST, GROWTH = 0.75, 1.3  # the first round over that of an open plan, and how much rounds grow at most
+FEW_LOOKS = (1, 2, 3, 4, 6, 8)  # tried where labels are to be few
 SLACK = 1.3  # a threshold that accepts less than this times the floor is no candidate
 
 
@@ -154,24 +156,39 @@ def plan_sealed(populations: Populations, aim: Aim, rng: np.random.Generator) ->
     trust few development units too much: thresholds are weighed by how often each is best.
     """
     found: list[Judged] = []
-    if aim.objective == "acceptance":
-        units, shares = _even(aim)
-        play = _played(populations, aim, units, rng)
-        found += [play(plan) for plan in _candidates(populations, aim, units, shares)]
-        best = sorted(found, key=lambda each: -each[0])[:FINALISTS]
-        tops = [replace(plan, weights=_weights(len(plan.kept), top)) for _, _, plan in best for top in TOPS]
-        found += map(play, tops)
-    else:
+    if aim.objective != "acceptance":
         aim = replace(aim, looks=1) if aim.objective == "rounds" else aim
         mixed = aim.acceptance is not None and aim.sites > 1  # how sites mix must not follow what bounds the mixture
-        fewer = HALVINGS if aim.looks == 1 and aim.objective != "rounds" and not mixed else 1
-        tried = [_spread(populations, aim, n) for n in {aim.units >> k for k in range(fewer)} - {0}]
+        sizes = HALVINGS if aim.looks == 1 and aim.objective != "rounds" and not mixed else 1
+        tried = [
+            _spread(populations, aim, n, without)
+            for n in {aim.units >> k for k in range(sizes)} - {0}
+            for without in fewer(aim, populations)
+        ]
         found += [_played(populations, aim, plan.units, rng)(plan) for plan in tried]
-    _, forecast, plan = max(found, key=lambda each: each[0])
+        if aim.objective == "labels" and not mixed:
+            found += _for_labels(populations, aim, rng)
+    if not found or (aim.objective == "labels" and max(found, key=_score)[1].certified < LIKELY):
+        found += _searched(populations, aim if aim.objective == "acceptance" else replace(aim, looks=1), rng)
+    _, forecast, plan = max(found, key=_score)
     return plan, forecast
 
 
 Judged = tuple[float, Expected, SealedPlan]
+
+
+def _score(found: Judged) -> float:
+    return found[0]
+
+
+def _searched(populations: Populations, aim: Aim, rng: np.random.Generator) -> list[Judged]:
+    """Search for the thresholds to go down to, and how much weight the highest has."""
+    units, shares = _even(aim)
+    play = _played(populations, aim, units, rng)
+    found = [play(plan) for plan in _candidates(populations, aim, units, shares)]
+    best = sorted(found, key=_score, reverse=True)[:FINALISTS]
+    tops = [replace(plan, weights=_weights(len(plan.kept), top)) for _, _, plan in best for top in TOPS]
+    return found + list(map(play, tops))
 
 
 def _played(
@@ -192,10 +209,10 @@ def _played(
     return play
 
 
-def _spread(populations: Populations, aim: Aim, size: int) -> SealedPlan:
+def _spread(populations: Populations, aim: Aim, size: int, without: int) -> SealedPlan:
     """A plan for an early certificate: thresholds weighed as in an open plan, and rounds that grow from about its first
     one to all units; earlier looks get larger shares."""
-    free = weighed(populations, aim)
+    free = weighed(populations, aim, without)
     looks, growth = _rounds(size / min(size, FIRST * free.batch * aim.sites), min(aim.looks, size))
     grown = np.cumsum([growth**t for t in range(looks)])
     ends = sorted({max(1, int(size * each / grown[-1])) for each in grown})
@@ -203,6 +220,16 @@ def _spread(populations: Populations, aim: Aim, size: int) -> SealedPlan:
     plan = SealedPlan(aim, free.kept, free.weights, (), units, tuple((shares / shares.sum()).tolist()), growth)
     bets = _best(populations, replace(plan, bets=(0.0,) * len(free.kept)))[1]
     return replace(plan, bets=tuple(bets[j] for j in free.kept))
+
+
+def _for_labels(populations: Populations, aim: Aim, rng: np.random.Generator) -> Iterator[Judged]:
+    """Plans for few labels: one threshold, because what is below the lowest needs none, and equal rounds and shares."""
+    for looks in sorted({min(each, aim.looks, aim.units) for each in FEW_LOOKS}):
+        units = tuple(np.diff([aim.units * t // looks for t in range(looks + 1)]).tolist())
+        first = SealedPlan(aim, (0,), (1.0,), (0.0,), units, (1.0 / looks,) * looks)
+        play, bets = _played(populations, aim, units, rng), _best(populations, first)[1]
+        for j, theta in enumerate(bets):
+            yield play(replace(first, kept=(j,), bets=(theta,)))
 
 
 def _rounds(times: float, most: int) -> tuple[int, float]:

@@ -37,7 +37,8 @@ from fedsrc.protocol.registration import Claim
 from fedsrc.protocol.succession import ANYONE, Keys
 
 MAX_BYTES = 50_000_000
-_AS_REGISTERED = ("threshold", "target_risk", "failure_probability", "claim", "weight", "drift", "epsilon", "delta")
+_AS_REGISTERED = ("threshold", "target_risk", "failure_probability", "claim", "weight", "drift", "epsilon", "delta",
+                  "missed")  # fmt: skip
 T = TypeVar("T")
 
 
@@ -250,7 +251,7 @@ class Signed(Frozen):
 
     @model_serializer(mode="wrap")
     def _said(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_none(write(self), "key", "signature")
+        return _without_none(write(self), "key", "signature", "missed")
 
 
 class Certificate(Signed):
@@ -274,6 +275,7 @@ class Certificate(Signed):
     every_target: bool
     also_certified: Many[OtherTarget]
     evidence: Many[RoundBound]
+    missed: Share | None = None  # of what is unsupported, the declared share that labels miss; not written if none
     renews: Hex | None
 
     @model_validator(mode="after")

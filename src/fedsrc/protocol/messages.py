@@ -35,6 +35,7 @@ class Refusal(StrEnum):
     NOT_ALLOWED = "the site does not allow this registration"
     NOT_SIGNED = "it is not signed by the registered server"
     NOT_AS_REGISTERED = "it asks for something else than the registration fixes"
+    NOT_YET = "not yet"
     CANNOT = "the site cannot answer it; its own log says why"
 
 
@@ -107,12 +108,18 @@ class Release(SignedMessage):
     scale: float = Field(ge=0)
     order: Order
     time: Time
-    place: int = Field(ge=1)  # the first, second, ... that the site has made under this registration
+    place: int = Field(ge=1)  # the first, second, ... that the site was asked for under this registration
     before: Hex  # the SHA-256 of the one before it as it was sent; zeros before the first
     tries: int = Field(ge=1)  # certificates registered on units of the same table, this one included
     others: float = Field(0.0, ge=0)  # the sum of the failure probabilities of the others
     first: Coordinates
     second: Coordinates
+    labels: Hex | None = None  # of labels on demand, keyed with a secret that stays at the site: it can be held to them
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave the labels' digest out where there is none."""
+        return {name: value for name, value in write(self).items() if name != "labels" or value is not None}
 
 
 def parse_release(data: bytes) -> Release:

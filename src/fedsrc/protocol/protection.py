@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from fedsrc.common.canonical import LARGEST, canonical_bytes
-from fedsrc.common.values import Frozen, Numbers, Probability
+from fedsrc.common.values import Frozen, Grown, Numbers, Probability
 from fedsrc.maths.kinds import Adjacency, BasisName, Conversion, Encoding
 from fedsrc.protocol.messages import Coordinates
 
@@ -107,21 +107,24 @@ class Levels(Frozen):
 
 
 Encoded = Annotated[Histograms | Contrasts | Moments | Levels, Field(discriminator="kind")]
+Labels = Literal["people", "none", "judge"]
 IN_SUFFIXES = Histograms()  # a development release is encoded so, whatever calibration releases are
 
 
-class Noised(Frozen):
+class Noised(Grown):
     """The one release of a table's development units: supported and unsupported mass over a public grid of scores, in
     the suffix basis, with noise. It holds the privacy it was made under: a later registration may use it again.
     Unlabelled units are released so too, as unsupported ones.
     """
 
+    LATER: ClassVar[tuple[str, ...]] = ("labels",)
     privacy: Privacy
     units: int = Field(ge=1, le=LARGEST)
     grid: Annotated[Numbers, Field(min_length=1, max_length=10_000)]
     scale: float = Field(gt=0, le=LARGEST)
     first: Coordinates
     second: Coordinates
+    labels: Labels = "people"
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -149,16 +152,26 @@ class Noised(Frozen):
         return canonical_bytes(self.model_dump())
 
 
-class Development(Frozen):
+class Development(Grown):
     """The units that chose the thresholds: those of a table whose key, by a recorded seed, is below a share.
 
     All of them: a table of their own. Some: the calibration table holds them, and they are left out of it. The table's
     digest is not here: a public digest of private records would let guesses about them be tested.
+
+    labels   whose labels they had: people's, none (scores alone chose), or a judge model's
     """
 
+    LATER: ClassVar[tuple[str, ...]] = ("labels",)
     share: float = Field(gt=0, le=1)
     seed: int = Field(0, ge=0, lt=1 << 63)
     release: Noised | None = None
+    labels: Labels = "people"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.release is not None and self.release.labels != self.labels:
+            raise ValueError("a development part and its release have the same labels")
+        return self
 
     @property
     def inside(self) -> bool:

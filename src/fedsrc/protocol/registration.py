@@ -22,6 +22,7 @@ from fedsrc.common.durable import read_text
 from fedsrc.common.toml import parse_toml
 from fedsrc.common.values import Frozen, Grown, Hex, Name, Numbers, Probability, Text, describe
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.label_error import of_answers
 from fedsrc.protocol.formats import FIRST_FORMAT, FIRST_HINT
 from fedsrc.protocol.judgements import Betting, Monitor, Sealed, Stitched, in_decimals
 from fedsrc.protocol.protection import Contrasts, Development, Encoded, Histograms, Levels, Moments, Noised, Privacy
@@ -374,6 +375,29 @@ class Registration(Frozen):
     def on_demand(self) -> bool:
         """Whether people label what a round needs once it is open."""
         return isinstance(self.labelling, OnDemand)
+
+    @property
+    def must_answer(self) -> bool:
+        """Whether every round must be answered: who has seen its labels might withhold it, and nothing charges that
+        or answers by itself.
+
+        Theory: (xvi) Rounds without an answer.
+        """
+        labelling = self.labelling
+        waits = isinstance(labelling, OnDemand) and labelling.hours is None
+        return waits and self.schedule.dropout == "independent"
+
+    @property
+    def promised_risk(self) -> float:
+        """The risk that is promised of the answers: the claim's is tested on labels, which may miss a declared share.
+
+        Theory: (xvi) Label errors.
+        """
+        return self.of_answers(self.claim.target_risk)
+
+    def of_answers(self, risk: float) -> float:
+        """Return what a risk that labels show is a risk of the answers."""
+        return of_answers(risk, self.labelling.missed)
 
     @property
     def held(self) -> bool:

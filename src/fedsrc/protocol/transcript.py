@@ -6,10 +6,7 @@ on. Everything after the transcript (tally, bounds, certificate) is a pure funct
 
 from __future__ import annotations
 
-import fcntl
 import json
-import time
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +16,14 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from fedsrc.common import durable
 from fedsrc.common.canonical import canonical_bytes, digest_bytes
+from fedsrc.common.held import HeldFile, whole_lines
 from fedsrc.common.values import Frozen, Hex, Name, describe, printable
-from fedsrc.errors import BusyError, DamagedError, FedsrcError
+from fedsrc.errors import DamagedError, FedsrcError
 from fedsrc.protocol.formats import FIRST_FORMAT, FIRST_HINT
 from fedsrc.protocol.handshake import Hello
 from fedsrc.protocol.messages import START, Release, Request
 
 MAX_BYTES = 4_000_000_000
-TRIES, PAUSE = 5, 0.1  # to hold a file, seconds
 
 
 class Opened(Frozen):
@@ -135,19 +132,10 @@ class Transcript:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.entries: list[Entry] = []
-        self.chain = Chain()
+        self._file = HeldFile(path, "another process is writing this run")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            new = not path.exists()
-            self._file = path.open("a+b")
-            if new:
-                durable.sync_folder(path.parent)
-        except OSError as error:
-            raise durable.unwritable(path, error) from error
-        try:
-            self._hold()
-            self._load()
+            self.entries, self.chain = read_transcript(path)
+            self._file.cut(self.chain.size)
         except BaseException:
             self._file.close()
             raise
@@ -158,36 +146,12 @@ class Transcript:
         for entry in entries:
             data, chain = chain.line(entry)
             lines.append(data)
-        try:
-            durable.write(self._file, b"".join(lines))
-            durable.sync(self._file.fileno())
-        except OSError as error:
-            raise durable.unwritable(self.path, error) from error
+        self._file.append(b"".join(lines))
         self.entries.extend(entries)
         self.chain = chain
 
     def close(self) -> None:
         self._file.close()
-
-    def _hold(self) -> None:
-        """Lock the file, or refuse. Retry: a process that only tests the lock holds it for a moment, too."""
-        for attempt in range(TRIES):
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except OSError as error:
-                if attempt == TRIES - 1:
-                    raise BusyError("another process is writing this run", where=str(self.path)) from error
-            time.sleep(PAUSE)
-
-    def _load(self) -> None:
-        self.entries, self.chain = read_transcript(self.path)
-        try:
-            if self.chain.size < self.path.stat().st_size:
-                self._file.truncate(self.chain.size)
-            durable.sync(self._file.fileno())  # a process that was killed may have written without waiting for the disk
-        except OSError as error:
-            raise durable.unwritable(self.path, error) from error
 
 
 def read_transcript(path: Path) -> tuple[list[Entry], Chain]:
@@ -207,12 +171,8 @@ def read_entries(path: Path) -> Iterator[tuple[Entry, Chain]]:
 def checked(lines: Iterable[bytes], where: str) -> Iterator[tuple[Entry, Chain]]:
     """Check lines; yield entries, each with the chain after it. A torn last line is left out with a warning."""
     chain = Chain()
-    for line in lines:
-        if not line.endswith(b"\n"):
-            torn = "torn by a crash while writing, or cut off; it is left out"
-            warnings.warn(f"{where} line {chain.lines + 1} is not whole: {torn}", stacklevel=2)
-            return
-        entry, chain = chain.read(line[:-1], where)
+    for line in whole_lines(lines, where):
+        entry, chain = chain.read(line, where)
         yield entry, chain
 
 

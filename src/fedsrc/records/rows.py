@@ -37,6 +37,10 @@ class Rows:
         """How many cells a row has; below zero where its label is unknown: such rows are like no labelled ones."""
         return self._frame.width if self._labelled else -self._frame.width
 
+    def column(self, name: str) -> pl.Series | None:
+        """Return a column, if the table has it."""
+        return self._frame[name] if name in self._frame.columns else None
+
     @cached_property
     def digests(self) -> Digests:
         return row_digests(self._frame)

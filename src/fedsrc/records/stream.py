@@ -26,7 +26,7 @@ from fedsrc.common.canonical import file_digest
 from fedsrc.errors import FedsrcError
 from fedsrc.records.rows import Digests, row_digests, tidy
 from fedsrc.records.scan import Place, Version, check_version, file_version, readable, scan
-from fedsrc.records.table import Check, Columns, Missing, as_text, collect_records, comparable
+from fedsrc.records.table import Check, Columns, LabelState, Missing, as_text, collect_records, comparable
 from fedsrc.records.units import LOCAL_SITE, Names, Records, check_owner, several_answers
 
 BATCH = 1 << 17  # rows
@@ -45,9 +45,9 @@ class Table:
     batch: int = BATCH
     _held: dict[Version, list[pl.DataFrame]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def whole(self) -> Records:
+    def whole(self, *, labels: LabelState = "there") -> Records:
         """The table in memory."""
-        return collect_records(*self._scan, self.columns, self.missing)
+        return collect_records(*self._scan, self.columns, self.missing, labels=labels)
 
     def check(self) -> Check:
         """Return a check of this table's parts; refuse a missing column at once."""

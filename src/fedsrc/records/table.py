@@ -26,6 +26,7 @@ from fedsrc.records.scan import SEPARATORS, Place, check_version, file_version, 
 from fedsrc.records.units import LOCAL_SITE, Records
 
 Missing = Literal["refuse", "keep"]
+LabelState = Literal["there", "on demand", "none"]
 ORDER = ("score", "loss", "site", "source", "id", "group")
 NEEDED = ("score", "loss")
 MISSING_SCORE = -1.0  # below every threshold: bin 0
@@ -87,53 +88,53 @@ class Columns:
 
 
 def read_records(
-    path: Path, *, columns: Columns | None = None, missing: Missing = "refuse", labelled: bool = True
+    path: Path, *, columns: Columns | None = None, missing: Missing = "refuse", labels: LabelState = "there"
 ) -> Records:
     """Read and check a CSV, Parquet or JSON-lines table; the first bad value is named with its line.
 
-    Without labels every loss is 1, whatever the table holds.
+    On demand, some labels may be missing, and a table is known without them. Without labels every loss is 1, whatever
+    the table holds.
     """
     names = columns or Columns()
     with readable(path):
         table, place = scan(path)
-    return collect_records(table, place, names, missing, labelled=labelled)
+    return collect_records(table, place, names, missing, labels=labels)
 
 
 def collect_records(
-    table: pl.LazyFrame, place: Place, names: Columns, missing: Missing, *, labelled: bool = True
+    table: pl.LazyFrame, place: Place, names: Columns, missing: Missing, *, labels: LabelState = "there"
 ) -> Records:
     """Read and check a table that was scanned."""
     path = Path(place.path)
     with readable(path):
         version = file_version(path)
         frame = table.collect()
-    found = _checked(frame, place, names, missing, lambda _: file_digest(path), labelled=labelled)
+    found = _checked(frame, place, names, missing, labels, lambda: file_digest(path))
     check_version(path, version)
     return found
 
 
 def frame_records(
     frame: pl.DataFrame, *, columns: Columns | None = None, missing: Missing = "refuse", name: str = "the table",
-    labelled: bool = True,
+    labels: LabelState = "there",
 ) -> Records:  # fmt: skip
-    """Check a table in memory, which is known by its content; the first bad value is named with its row.
-
-    Without labels every loss is 1, whatever the table holds.
-    """
-    place, names = Place(name, "row", 1), columns or Columns()
-    return _checked(
-        frame, place, names, missing, lambda part: content_digest(frame, part.named), labelled=labelled
-    )  # fmt: skip
+    """Check a table in memory, which is known by its content, as `read_records` checks a file; the first bad value is
+    named with its row."""
+    return _checked(frame, Place(name, "row", 1), columns or Columns(), missing, labels)
 
 
 def _checked(
-    frame: pl.DataFrame, place: Place, names: Columns, missing: Missing, digest: Callable[[Part], str], *,
-    labelled: bool,
+    frame: pl.DataFrame, place: Place, names: Columns, missing: Missing, labels: LabelState,
+    digest: Callable[[], str] | None = None,
 ) -> Records:  # fmt: skip
-    loss, rows = names.name("loss"), Rows(frame)
-    if not labelled:  # what is made up of a row does not tell which row it is
-        rows, frame = Rows(frame.drop(loss, strict=False), labelled=False), frame.with_columns(pl.lit(1.0).alias(loss))
-    check = Check(place, names, missing, frame.columns)
+    """Check a table whose digest is that of its file, or else of what it holds. Labels that come later change neither
+    the table nor its rows."""
+    loss, known = names.name("loss"), frame
+    if labels != "there":
+        known, digest = frame.drop(loss, strict=False), None
+    if labels == "none" or (labels == "on demand" and names.loss is None and loss not in frame.columns):
+        frame = frame.with_columns(pl.lit(1.0 if labels == "none" else None, pl.Float64).alias(loss))
+    check = Check(place, names, missing, frame.columns, later=labels == "on demand")
     part = check.part(frame)
     ids = part.text.get("id")
     check.repeated_id(None if ids is None else _repeated(ids))
@@ -142,9 +143,9 @@ def _checked(
     site, site_names = found.get("site", (np.zeros(frame.height, np.int64), (LOCAL_SITE,)))
     source, source_names = found.get("source", (None, ()))
     return Records(
-        digest=digest(part),
+        digest=digest() if digest is not None else content_digest(known, part.named),
         score=part.score,
-        loss=part.loss,
+        loss=np.where(np.isnan(part.loss), 1.0, part.loss),
         site=site,
         site_names=site_names,
         source=source,
@@ -152,8 +153,9 @@ def _checked(
         ids=None if ids is None else ids.to_list(),
         groups=found["group"][1] if "group" in found else (),
         like_source=next((name for name in names.like_source(frame.columns) if repeats(comparable(frame[name]))), None),
-        rows=rows,
-        cut_by=names.cut_by(frame.columns),
+        rows=Rows(known, labelled=labels == "there"),
+        cut_by=names.cut_by(frame.columns if labels == "there" else known.columns),
+        labelled=~np.isnan(part.loss) if labels == "on demand" else None,
     )
 
 
@@ -197,17 +199,20 @@ class Check:
 
     KIND, PLACE, MISSING = range(3)
 
-    def __init__(self, place: Place, names: Columns, missing: Missing, present: Collection[str]) -> None:
+    def __init__(
+        self, place: Place, names: Columns, missing: Missing, present: Collection[str], *, later: bool = False
+    ) -> None:
         names.check(present, str(place.path))
         self.rows = 0
-        self._place, self._names, self._missing = place, names, missing
+        self._place, self._names, self._missing, self._later = place, names, missing, later
         self._found: dict[tuple[bool, int, int], FedsrcError] = {}
 
     def part(self, frame: pl.DataFrame) -> Part:
-        """Check the next rows; missing values get a stand-in, bad ones are noted."""
-        names = self._names
-        score = self._unit_interval(frame[names.name("score")], "score", MISSING_SCORE)
-        loss = self._unit_interval(frame[names.name("loss")], "loss", 1.0)
+        """Check the next rows; missing values get a stand-in (NaN for a loss that comes later), bad ones are noted."""
+        names, refuse = self._names, self._missing == "refuse"
+        score = self._unit_interval(frame[names.name("score")], "score", MISSING_SCORE, refuse=refuse)
+        stand_in = float("nan") if self._later else 1.0
+        loss = self._unit_interval(frame[names.name("loss")], "loss", stand_in, refuse=refuse and not self._later)
         columns = {what: name for what, name in names.used(frame.columns).items() if what not in NEEDED}
         texts = {what: self._text(frame[name], what) for what, name in columns.items()}
         self.rows += frame.height
@@ -242,11 +247,11 @@ class Check:
         where = self._place.row(self.rows + index)
         self._note(what, kind, FedsrcError(words, where=where, hint=hint, private=private))
 
-    def _unit_interval(self, column: pl.Series, what: str, stand_in: float) -> Floats:
+    def _unit_interval(self, column: pl.Series, what: str, stand_in: float, *, refuse: bool) -> Floats:
         """Return a column as floats in [0, 1]; note the first value that is not."""
         array = self._floats(column, what)
         absent = np.isnan(array)
-        if self._missing == "refuse" and absent.any():
+        if refuse and absent.any():
             index = int(np.argmax(absent))
             self._note_row(what, self.MISSING, index, f"{what} is missing or NaN", _missing_value(what))
         outside = ~absent & ~((array >= 0) & (array <= 1))

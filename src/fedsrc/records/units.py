@@ -42,6 +42,7 @@ class Records:
     like_source: str | None = None  # an unused column that is called what a source would be, and repeats its values
     rows: Rows | None = None  # all columns of the table it was read from
     cut_by: str = ""  # which of those columns make units, sites, scores and losses
+    labelled: NDArray[np.bool_] | None = None  # rows whose loss the table holds, where labels come on demand
     parts: dict[tuple[object, ...], NDArray[np.bool_]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )  # development parts that were found, by their rule
@@ -53,6 +54,10 @@ class Records:
         """Return the table as one site's own: without a site column all rows are; with one, all must be."""
         check_owner(self.site_names, site)
         return replace(self, site_names=(site,))
+
+    def answer(self, row: int) -> str:
+        """Return the name of a row's answer: its id, or its place in the table."""
+        return f"row {row + 1}" if self.ids is None else self.ids[row]
 
     @property
     def repeats_sources(self) -> bool:
@@ -67,12 +72,14 @@ class Records:
 
 @dataclass(frozen=True)
 class Units:
-    """Units of one site: unit i owns answers start[i]:start[i+1] of `score` and `loss`. Never leaves the site."""
+    """Units of one site: unit i owns answers start[i]:start[i+1] of `score` and `loss`, which stand in those `rows` of
+    their table. Never leaves the site."""
 
     start: Positions
     score: Floats
     loss: Floats
     ids: tuple[str, ...] | None
+    rows: Positions | None = None
 
     def __len__(self) -> int:
         return self.start.size - 1
@@ -83,7 +90,7 @@ class Units:
         start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         rows = np.repeat(self.start[positions] - start[:-1], sizes) + np.arange(start[-1])
         ids = None if self.ids is None else tuple(self.ids[i] for i in positions)
-        return Units(start, self.score[rows], self.loss[rows], ids)
+        return Units(start, self.score[rows], self.loss[rows], ids, None if self.rows is None else self.rows[rows])
 
 
 def units_of(
@@ -94,10 +101,10 @@ def units_of(
     rows = np.flatnonzero(at_site if keep is None else at_site & keep)
     if unit == "record":
         ids = None if records.ids is None else tuple(records.ids[i] for i in rows.tolist())
-        return Units(np.arange(rows.size + 1, dtype=np.int64), records.score[rows], records.loss[rows], ids)
+        return Units(np.arange(rows.size + 1, dtype=np.int64), records.score[rows], records.loss[rows], ids, rows)
     rows, start = _by_source(records, rows, max_answers)
     names = tuple(records.source_names[code] for code in _source_codes(records)[rows[start[:-1]]])
-    return Units(start, records.score[rows], records.loss[rows], names)
+    return Units(start, records.score[rows], records.loss[rows], names, rows)
 
 
 def unit_codes(records: Records, unit: Unit) -> Positions:

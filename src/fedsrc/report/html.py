@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from functools import lru_cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from fedsrc.common import local_page
 from fedsrc.common.words import ADJACENCY, count, plain
 from fedsrc.report import charts, phrases
 from fedsrc.report.view import View
@@ -33,14 +32,8 @@ def fragment(view: View | None, *, problem: str = "", waiting: bool = False) -> 
 
 
 def policy(*, live: bool, header: bool = False) -> str:
-    """Return the content security policy: nothing from outside, and of inline code exactly ours, by digest."""
-    parts = ["default-src 'none'", f"style-src {_digest('card.css')}", "img-src data:", "base-uri 'none'",
-             "form-action 'none'"]  # fmt: skip
-    if live:
-        parts += [f"script-src {_digest('live.js')}", "connect-src 'self'"]
-    if header:
-        parts.append("frame-ancestors 'none'")
-    return "; ".join(parts)
+    """Return the content security policy of the page."""
+    return local_page.policy(_asset("card.css"), _asset("live.js") if live else None, header=header)
 
 
 def news(view: View | None, problem: str = "") -> str:
@@ -95,7 +88,3 @@ def _asset(name: str) -> Markup:
     environment = _environment()
     assert environment.loader is not None
     return Markup(environment.loader.get_source(environment, name)[0])  # noqa: S704 (our own file)
-
-
-def _digest(name: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(_asset(name).encode()).digest()).decode()}'"

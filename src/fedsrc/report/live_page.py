@@ -8,16 +8,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
-import ipaddress
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
+from fedsrc.common import local_page
 from fedsrc.errors import FedsrcError
 from fedsrc.planning.forecast import Forecast
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION
@@ -26,15 +23,6 @@ from fedsrc.report.view import View, Watched, build_view, estimate, view_json, w
 from fedsrc.server.folder import runs_below
 from fedsrc.server.follow import Follower, Stamps, stamps
 
-HEADERS = {
-    "Content-Security-Policy": policy(live=True, header=True),
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
 EVERY = 0.5  # seconds between looks at the folder
 
 
@@ -134,11 +122,11 @@ def _render(view: View | None, problem: str, *, waiting: bool = False) -> Shown:
     )
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(local_page.Handler):
     """Answers GET and HEAD for three addresses, to callers that named this server by its own name."""
 
     server: Server
-    server_version, sys_version, timeout = "fedsrc", "", 10
+    words = {**local_page.Handler.words, 405: "this page is read-only"}  # noqa: RUF012
 
     def do_GET(self) -> None:
         shown = self.server.watch.shown
@@ -147,89 +135,25 @@ class Handler(BaseHTTPRequestHandler):
             "/card": (shown.card, "text/html; charset=utf-8"),
             "/state.json": (shown.state, "application/json"),
         }.get(self.path.partition("?")[0])
-        if not names_us(self.headers.get("Host", ""), self.server.names, loopback=self.server.loopback):
-            self.send_error(421, "this page is not served under that name")
-        elif found is None:
+        if not self.is_named():
+            return
+        if found is None:
             self.send_error(404)
         elif self.headers.get("If-None-Match") == shown.tag and self.path == "/card":
-            self._answer(304, b"", None, shown.tag)
+            self.answer(304, b"", None, shown.tag)
         else:
-            self._answer(200, *found, shown.tag)
+            self.answer(200, *found, shown.tag)
 
     def do_HEAD(self) -> None:
         self.do_GET()
 
-    def _answer(self, code: int, data: bytes, kind: str | None, tag: str | None = None) -> None:
-        self.send_response(code)
-        for name, value in HEADERS.items():
-            self.send_header(name, value)
-        if tag is not None:
-            self.send_header("ETag", tag)
-        if code == 405:
-            self.send_header("Allow", "GET, HEAD")
-        if kind is not None:
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
 
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
-        """Answer in plain words, with the usual headers; nothing of the request is repeated."""
-        if code == 501:  # a method that is not here
-            code, message = 405, "this page is read-only"
-        words = message if code in (405, 421) else "not here"
-        self._answer(code, f"{words}\n".encode(), "text/plain; charset=utf-8")
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not logged."""
-
-
-class Server(ThreadingHTTPServer):
+class Server(local_page.Server):
     """The live page's server."""
-
-    daemon_threads = True
 
     def __init__(self, watch: LiveView, host: str, port: int) -> None:
         self.watch = watch
-        self.loopback = is_loopback(host)
-        self.names = {"localhost", host.lower(), socket.gethostname().lower()}
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        try:
-            super().__init__((host, port), Handler)
-        except OSError as error:
-            what = f"cannot listen on {host} port {port}: {error.strerror or error}"
-            raise FedsrcError(what, hint="`port=0` picks a free one") from error
-
-    @property
-    def url(self) -> str:
-        host, port = self.server_address[:2]
-        shown = str(host)
-        return f"http://[{shown}]:{port}/" if ":" in shown else f"http://{shown}:{port}/"
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away is no event."""
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address."""
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host.lower() == "localhost"
-
-
-def names_us(header: str, names: set[str], *, loopback: bool) -> bool:
-    """Return whether a Host header is an address or our own name; on loopback, a loopback one.
-
-    That turns away a page of another site whose own name was made to point here (DNS rebinding).
-    """
-    host = header.rpartition(":")[0] if header.rpartition(":")[2].isdecimal() else header
-    bare = host.removeprefix("[").removesuffix("]").lower()
-    try:
-        address = ipaddress.ip_address(bare)
-    except ValueError:
-        return bare in (names if not loopback else {"localhost"})
-    return address.is_loopback or not loopback
+        super().__init__(host, port, Handler, policy(live=True, header=True))
 
 
 @contextlib.contextmanager
@@ -240,20 +164,14 @@ def serving(
     watch = LiveView(folder, monitor=monitor, version=version)
     server = Server(watch, host, port)
     over = threading.Event()
-    threads = [
-        threading.Thread(target=_repeat, args=(watch.look, over, every), daemon=True),
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True),
-    ]
-    for thread in threads:
-        thread.start()
+    thread = threading.Thread(target=_repeat, args=(watch.look, over, every), daemon=True)
+    thread.start()
     try:
-        yield server
+        with server.running():
+            yield server
     finally:
         over.set()
-        server.shutdown()
-        server.server_close()
-        for thread in threads:
-            thread.join()
+        thread.join()
         watch.close()
 
 

@@ -38,7 +38,7 @@ def issue(registration: Registration, replay: Replay, chain: Chain) -> Certifica
     also = () if bounds is None else _also(registration, bounds)
     return Certificate(
         statement=wording.statement(registration, replay, bounds, together, also),
-        target_risk=registration.claim.target_risk,
+        target_risk=registration.promised_risk,
         failure_probability=registration.claim.failure_probability,
         tries=replay.tries,
         failure_probability_of_all_tries=together,
@@ -51,6 +51,7 @@ def issue(registration: Registration, replay: Replay, chain: Chain) -> Certifica
         also_certified=also,
         evidence=tuple(replay.trace),
         does_not_say=wording.limits(registration),
+        missed=registration.labelling.missed or None,
         renews=registration.renews,
         expires=_expiry(min(replay.times, default=""), registration.claim.validity_days),
     )
@@ -66,7 +67,7 @@ def account(registration: Registration, replay: Replay, chain: Chain) -> Monitor
         statement=wording.monitor_statement(registration, watch),
         certificate=watch.method.certificate,
         threshold=registration.thresholds.values[0],
-        target_risk=registration.claim.target_risk,
+        target_risk=registration.promised_risk,
         alarm_risk=watch.method.risk,
         guarantee=wording.monitor_guarantee(registration, watch),
         log_line=round(watch.line, 9),
@@ -114,7 +115,7 @@ def _decision(registration: Registration, replay: Replay, bounds: Bounds | None)
         "threshold": registration.thresholds.values[choice],
         "contrast_upper": _number(bounds.contrast_upper[choice]),
         "acceptance_lower": _number(bounds.acceptance_lower[choice]),
-        "risk_upper": _number(bounds.risk_upper[choice]),
+        "risk_upper": _risk(registration, bounds, choice),
     }
 
 
@@ -124,7 +125,7 @@ def _table(registration: Registration, bounds: Bounds) -> tuple[ThresholdBounds,
             threshold=value,
             contrast_upper=_number(bounds.contrast_upper[j]),
             acceptance_lower=_number(bounds.acceptance_lower[j]),
-            risk_upper=_number(bounds.risk_upper[j]),
+            risk_upper=_risk(registration, bounds, j),
             sampling_width=_number(bounds.sampling_width[j]),
             privacy_width=_number(bounds.privacy_width[j]),
             certified=bool(bounds.certified[j]),
@@ -147,8 +148,14 @@ def _also(registration: Registration, bounds: Bounds) -> tuple[OtherTarget, ...]
         if able.any():
             j = int(np.argmax(np.where(able, bounds.acceptance_lower, -1.0)))
             value, accepted = registration.thresholds.values[j], _number(bounds.acceptance_lower[j])
-            rows.append(OtherTarget(target_risk=rung, threshold=value, acceptance_lower=accepted))
+            risk = registration.of_answers(rung)
+            rows.append(OtherTarget(target_risk=risk, threshold=value, acceptance_lower=accepted))
     return tuple(rows)
+
+
+def _risk(registration: Registration, bounds: Bounds, j: int) -> float:
+    """Return the bound on the risk of the answers at a threshold."""
+    return registration.of_answers(_number(bounds.risk_upper[j]))
 
 
 def _sites(registration: Registration, replay: Replay) -> tuple[SiteShare, ...]:

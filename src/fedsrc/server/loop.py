@@ -53,8 +53,17 @@ def ask(replay: Replay, transcript: Transcript) -> list[Request]:
 
 
 def close(replay: Replay, transcript: Transcript, answers: Mapping[str, Answer | Release]) -> None:
-    """Write the answers to all open requests down, in registered order, and close the round."""
+    """Write the answers to all open requests down, in registered order, and close the round; it stays open where every
+    one of them must be answered and one is not."""
     entries = [_entry(replay, digest, answers[digest]) for digest in replay.asked]
+    for each in entries:
+        if isinstance(each, Absent) and replay.registration.must_answer:
+            raise FedsrcError(
+                f"round {replay.rounds + 1} stays open: {replay.asked[each.request].asked} has not answered"
+                f" ({each.reason}), and its labels may have been seen",
+                hint="ask again later; only a registration that charges dropout, or in which rounds end after so many"
+                " hours, can go on without",
+            )
     record(replay, transcript, *entries, Closed(round=replay.rounds + 1))
 
 

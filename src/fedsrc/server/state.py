@@ -211,6 +211,8 @@ class Replay:
             return "its length differs from the registered one"
         if max(map(abs, (*release.first, *release.second)), default=0) >= 1 << 61:
             return "its numbers are absurdly large"
+        if (release.labels is not None) != self.registration.on_demand:
+            return "labels on demand and a keyed digest of them go together"
         unchained = self.chains[release.site].broken_by(release)
         honest = implausible if self.sealed is None else sealed.implausible
         return unchained or honest(self.registration, release, request.number)
@@ -277,6 +279,8 @@ class Replay:
     def _miss(self, entry: Absent) -> None:
         if entry.request not in self.asked:
             raise _broken("an absence without an open request")
+        if self.registration.must_answer:
+            raise _broken("a round whose labels may have been seen goes on without an answer")
         if entry.release is not None and not (entry.refused and self._rightly_refused(entry)):
             raise _broken("a release was refused that should have been accepted")
         request = self.asked[entry.request]
@@ -334,8 +338,8 @@ class Replay:
     def _trace(self, now: Look) -> None:
         """Note what a look shows."""
         enough = now.acceptance_lower >= self.registration.claim.min_acceptance
-        best = now.risk_upper[enough].min(initial=1.0)
-        self.trace.append(RoundBound(round=self.rounds, records=self.tally.arrived, risk_upper=float(best)))
+        best = self.registration.of_answers(float(now.risk_upper[enough].min(initial=1.0)))
+        self.trace.append(RoundBound(round=self.rounds, records=self.tally.arrived, risk_upper=best))
         self.look = now
         self.accepted.append(0.0 if self.choice is None else float(now.acceptance_lower[self.choice]))
 

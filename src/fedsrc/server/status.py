@@ -111,7 +111,7 @@ def run_state(folder: Path) -> RunState:
     return RunState(
         registration=registration.digest,
         status=replay.status,
-        target_risk=registration.claim.target_risk,
+        target_risk=registration.promised_risk,
         privacy=privacy_words(registration),
         rounds=replay.rounds,
         most_rounds=registration.schedule.rounds,

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from fedsrc.maths.label_error import on_labels
 from fedsrc.protocol.certificate import Assumption, OtherTarget
 from fedsrc.protocol.disclosure import released_development
 from fedsrc.protocol.judgements import Sealed
 from fedsrc.protocol.protection import Privacy
-from fedsrc.protocol.registration import Holder, Registration
+from fedsrc.protocol.registration import Holder, OnDemand, Registration
 from fedsrc.server.alarm import Watch
 from fedsrc.server.bounds import Bounds
 from fedsrc.server.state import Replay
@@ -41,7 +42,7 @@ def statement(
 
     Theory: (iv), Ladder.
     """
-    target, choice = registration.claim.target_risk, replay.choice
+    target, choice = registration.promised_risk, replay.choice
     if replay.status == "CERTIFIED" and bounds is not None and choice is not None:
         threshold, accepted = registration.thresholds.values[choice], float(bounds.acceptance_lower[choice])
         shown = OtherTarget(target_risk=target, threshold=threshold, acceptance_lower=accepted)
@@ -75,12 +76,25 @@ def claimed(registration: Registration, shown: OtherTarget) -> str:
     if not privacy.sources_alike:
         share = f"on average at most {risk} is" if graded else f"at most {risk} are"
         mixed = " (sites weighted by sources)" if _weighs_sources(registration) else ""
+        mixed += _as_labelled(registration, shown)
         return f"Of the answers accepted ({gate}, at least {accepted} of traffic), {share} unsupported{mixed}"
     bad = f"on average at most {risk} of it is unsupported"
     if not graded:
         bad = f"it is unsupported with probability at most {risk}"
     pick = "Pick a source at random, then one of its answers at random"
-    return f"{pick}: if it is accepted ({gate}; at least {accepted} are), {bad}"
+    return f"{pick}: if it is accepted ({gate}; at least {accepted} are), {bad}{_as_labelled(registration, shown)}"
+
+
+def _as_labelled(registration: Registration, shown: OtherTarget) -> str:
+    """Say how a risk of answers comes about, where labels miss a declared share of what is unsupported.
+
+    Theory: (xvi) Label errors.
+    """
+    missed = registration.labelling.missed
+    if not missed:
+        return ""
+    labelled, share = _percent(on_labels(shown.target_risk, missed)), _percent(missed)
+    return f" (labels show at most {labelled}; by declaration they miss at most {share} of what is unsupported)"
 
 
 def _weighs_sources(registration: Registration) -> bool:
@@ -95,6 +109,8 @@ def _weighs_sources(registration: Registration) -> bool:
 def limits(registration: Registration) -> tuple[str, ...]:
     """What a certificate does not say."""
     first, *others = DOES_NOT_SAY
+    if registration.labelling.missed:
+        others[0] = others[0].replace("labelling errors", "labelling errors beyond the declared ones")
     privacy, uneven = registration.privacy, []
     if privacy.sources_alike:
         uneven = [
@@ -108,6 +124,9 @@ def limits(registration: Registration) -> tuple[str, ...]:
             "The sites' shares are shares of sources, not of answers. If sites differ in answers per source, mixing"
             " them by answers gives a different mixture, which can have a higher risk."
         )
+    labelling = registration.labelling
+    if isinstance(labelling, OnDemand) and labelling.hours is None and privacy.private:
+        uneven.append("When a release left its site shows how long labelling took. That is not protected.")
     if isinstance(registration.judgement, Sealed):
         uneven.append("It speaks of the registered targets, and so of higher ones; no lower target is shown.")
     return (first, *uneven, *others)
@@ -135,9 +154,11 @@ def assumptions(registration: Registration, replay: Replay) -> tuple[Assumption,
         *([_declared("records that share a source are independent")] if registration.privacy.independent else []),
         _declared(_mixture(registration)),
         _dropout_note(registration, replay),
+        *_labelling_notes(registration),
         *_sealed_note(registration),
         _declared(f"the score, the loss and the thresholds were fixed before {step}"),
         *_development_note(registration),
+        *_missed_note(registration),
         _grid_note(registration.privacy.loss_grid),
     )
 
@@ -175,7 +196,7 @@ def _sealed_note(registration: Registration) -> list[Assumption]:
         "whether and when a release arrives depends neither on the units nor on the noise of any release of the run"
     )
     noise = [] if method.line == "within" or not registration.privacy.private else ["every site added the stated noise"]
-    free = method.line == "hybrid" or registration.schedule.dropout == "adversarial"
+    free = method.line == "hybrid" or registration.schedule.dropout == "adversarial" or registration.must_answer
     notes = [_checked(looks), *map(_declared, [closed, *noise, *([] if free else [arrivals])])]
     if registration.unlabelled is None:
         return notes
@@ -197,6 +218,28 @@ def _dropout_note(registration: Registration, replay: Replay) -> Assumption:
     if replay.absent or replay.refused:
         return _declared("whether a release arrives does not depend on its content")
     return _checked("every requested release arrived")
+
+
+def _labelling_notes(registration: Registration) -> list[Assumption]:
+    """Say how labels came, where people gave them on demand. Theory: (xvi) Lazy labels."""
+    labelling = registration.labelling
+    if not isinstance(labelling, OnDemand):
+        return []
+    double = f" ({_percent(labelling.twice)} of those that people labelled by two, drawn by hash)"
+    differ = {"worse": "the worse label counts", "third": "a third person decides"}[labelling.disagreement]
+    notes = [
+        "a round's units were fixed and spent before anybody labelled them; answers at or above the lowest threshold"
+        f" were labelled{double if labelling.twice else ''}, and one without a label, or with an unsure one, counts as"
+        " unsupported",
+        "a label depends on the answer and on who labels it, not on how the run stands",
+    ]
+    if labelling.twice or labelling.disagreement == "third":
+        notes[0] += f"; where labels differ, {differ}"
+    if labelling.hours is not None:
+        notes.append(
+            f"a site releases {labelling.hours:g} hours after it opened a round, by itself, whatever its labels"
+        )
+    return [*map(_declared, notes)]
 
 
 def _tries_note(registration: Registration, replay: Replay) -> list[Assumption]:
@@ -225,6 +268,14 @@ def _development_note(registration: Registration) -> list[Assumption]:
     return []
 
 
+def _missed_note(registration: Registration) -> list[Assumption]:
+    missed = registration.labelling.missed
+    if not missed:
+        return []
+    where = "at or above any threshold, at any site and in deployment"
+    return [_declared(f"of what is unsupported {where}, at most {_percent(missed)} is labelled supported")]
+
+
 def _grid_note(grid: int) -> Assumption:
     if grid == 1:
         return _checked("losses are 0 or 1; any value in between counts as 1")
@@ -234,13 +285,15 @@ def _grid_note(grid: int) -> Assumption:
 def thresholds_words(registration: Registration) -> str:
     """Where the thresholds come from, and whether the units that chose them are protected."""
     origin, release = registration.thresholds.origin, released_development(registration)
+    whose = "people" if registration.development is None else registration.development.labels
+    labels = {"people": "", "none": " (scores alone)", "judge": " with a judge's labels"}[whose]
     if release is not None:
-        noun = f"development {release.privacy.unit}{'s' if release.units != 1 else ''}"
+        noun = f"development {release.privacy.unit}{'s' if release.units != 1 else ''}{labels}"
         protected = _protected(release.privacy, registration.privacy)
         return f"from one noised release of {release.units:,} {noun}{protected}"
     return {
-        "public": "exact quantiles of development records, which are declared public and are not protected",
-        "development": "exact quantiles of development records, without privacy",
+        "public": f"exact quantiles of development records{labels}, which are declared public and are not protected",
+        "development": f"exact quantiles of development records{labels}, without privacy",
         "grid": "evenly spaced; no record was used",
     }.get(origin, "declared")
 
@@ -258,24 +311,32 @@ def monitor_statement(registration: Registration, watch: Watch) -> str:
     unit = registration.privacy.unit
     whose = "random answers of random sources" if registration.privacy.sources_alike else "answers"
     gate = f"{whose} with a score of at least {registration.thresholds.values[0]!r}"
-    risk = _percent(watch.method.risk)
+    risk, missed = _percent(watch.method.risk), registration.labelling.missed
     if watch.alarm is not None:
+        ones = "those labelled unsupported" if missed else "unsupported ones"
         return (
-            f"ALARM after {watch.alarm.records:,} fresh {unit}s: among {gate}, the share of unsupported ones has risen"
+            f"ALARM after {watch.alarm.records:,} fresh {unit}s: among {gate}, the share of {ones} has risen"
             f" above {risk}. Do not rely on the certificate any longer."
         )
     if not watch.rounds:
         return f"Certified, but not monitored yet: no fresh {unit} has been examined."
-    return f"Still supported: {watch.records:,} fresh {unit}s do not show more than {risk} unsupported among {gate}."
+    bad = "labelled unsupported" if missed else "unsupported"
+    return f"Still supported: {watch.records:,} fresh {unit}s do not show more than {risk} {bad} among {gate}."
 
 
 def monitor_guarantee(registration: Registration, watch: Watch) -> str:
     """What is guaranteed of false alarms."""
-    held = f"While at most {_percent(watch.method.risk)} of accepted answers are unsupported,"
+    unit, missed = registration.privacy.unit, registration.labelling.missed
+    bad = "labelled unsupported" if missed else "unsupported"
+    held = f"While at most {_percent(watch.method.risk)} of accepted answers are {bad},"
     if watch.method.guarantee == "probability":
-        return f"{held} the probability that an alarm is ever raised is at most {_percent(watch.method.false_alarm)}."
-    unit = registration.privacy.unit
-    return f"{held} an alarm comes after {watch.method.run_length:,} monitored {unit}s or more on average."
+        after = f"the probability that an alarm is ever raised is at most {_percent(watch.method.false_alarm)}"
+    else:
+        after = f"an alarm comes after {watch.method.run_length:,} monitored {unit}s or more on average"
+    if not missed:
+        return f"{held} {after}."
+    promised, most = _percent(registration.promised_risk), _percent(missed)
+    return f"{held} {after}. The certificate promises {promised}: labels may miss {most} of what is unsupported."
 
 
 def _percent(value: float, *, down: bool = False) -> str:

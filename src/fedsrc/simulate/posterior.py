@@ -12,7 +12,9 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.linalg import block_diag
 from scipy.optimize import isotonic_regression
+from scipy.special import ndtr, ndtri
 
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.maths.basis import Basis
@@ -22,6 +24,7 @@ from fedsrc.server.tally import Tally, masses
 from fedsrc.simulate.population import Support, from_cells
 
 DRAWS = 200
+RATE, SLOPE = (0.15, 0.65), (0.2, 2.0)  # where nobody has labelled: how many are unsupported, how well scores tell
 UNSEEN = 0.25  # what a kind of answer counts before any was seen
 
 
@@ -65,6 +68,22 @@ def from_answers(
     return _of_bins(np.broadcast_to(above, (draws, *above.shape)), len(np.asarray(unsupported)), rng)
 
 
+def from_scores(accepted: ArrayLike, units: int, rng: np.random.Generator, draws: int = DRAWS) -> Populations:
+    """Draw populations that scores alone leave possible: how many are accepted at each threshold is known, or drawn
+    (draws, thresholds), and risk falls with the score by a law that is drawn widely.
+
+    An answer at the q-th quantile of scores is unsupported with chance Phi(c - k Phi^-1(q)): of `RATE` of all answers,
+    told apart from poorly to well (`SLOPE`).
+    """
+    above = np.broadcast_to(np.asarray(accepted, dtype=np.float64), (draws, np.shape(accepted)[-1]))
+    bins = -np.diff(above, append=0.0)
+    rate, slope = rng.uniform(*RATE, (draws, 1)), rng.uniform(*SLOPE, (draws, 1))
+    place = np.clip(1.0 - (above - bins / 2.0) / units, 0.5 / units, 1.0 - 0.5 / units)
+    risk = ndtr(ndtri(rate) * np.sqrt(1.0 + slope**2) - slope * ndtri(place))
+    split = np.stack([bins * (1.0 - risk), bins * risk], axis=1)
+    return _of_bins(split[..., ::-1].cumsum(axis=-1)[..., ::-1], units, rng)
+
+
 def from_release(
     release: Noised, thresholds: Sequence[float], rng: np.random.Generator, draws: int = DRAWS
 ) -> Populations:
@@ -77,7 +96,15 @@ def from_release(
     y = np.array([release.first, release.second], dtype=np.float64)
     noised = basis.decode((y - rng.normal(0.0, release.scale, (draws, *y.shape))) / g)
     at = np.searchsorted(release.grid, thresholds)
+    if release.labels == "none":
+        return from_scores(falling(noised[:, 1])[..., at], release.units, rng, draws)
     return _of_bins(falling(noised)[..., at], release.units, rng)
+
+
+def either(one: Populations, other: Populations) -> Populations:
+    """Return the populations of both."""
+    unsupported = np.vstack([one.unsupported, other.unsupported])
+    return Populations(unsupported, np.vstack([one.supported, other.supported]), block_diag(one.laws, other.laws))
 
 
 def from_samples(registration: Registration, sites: Sequence[Support], draws: int, seed: int) -> list[Support]:

@@ -13,6 +13,7 @@ from fedsrc.protocol.messages import Refusal, Request, SignedRequest
 from fedsrc.protocol.registration import Registration
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import check_limit
+from fedsrc.site.rounds import NotYetError
 
 
 class RefusedError(FedsrcError):
@@ -25,9 +26,11 @@ class RefusedError(FedsrcError):
 
 @contextmanager
 def refusing(why: Refusal) -> Iterator[None]:
-    """Turn any error into a refusal for this reason."""
+    """Turn any error into a refusal for this reason; a round that waits says so, and no more."""
     try:
         yield
+    except NotYetError as error:
+        raise RefusedError(Refusal.NOT_YET, error.what, hint=error.hint) from error
     except FedsrcError as error:
         raise RefusedError(why, error.what, where=error.where, hint=error.hint, private=error.private) from error
 

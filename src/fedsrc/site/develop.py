@@ -16,7 +16,7 @@ from fedsrc.maths.arrays import Ints
 from fedsrc.maths.quantiles import score_grid
 from fedsrc.protocol.disclosure import replacement_rho
 from fedsrc.protocol.protection import IN_SUFFIXES, Development, Noised
-from fedsrc.protocol.registration import Registration, Thresholds
+from fedsrc.protocol.registration import Registration, There, Thresholds
 from fedsrc.records.development import development_count, development_rows, names_of
 from fedsrc.records.masses import histogram
 from fedsrc.records.units import Records, check_unit, units_of
@@ -37,7 +37,8 @@ def develop(
     exact = public or not draft.privacy.private
     with ledger.at_once():
         if development.inside:
-            open_sites(draft, records, ledger, in_order=in_order, fresh=fresh)
+            taken = draft.model_copy(update={"labelling": There()})  # nobody labels what develops
+            open_sites(taken, records, ledger, in_order=in_order, fresh=fresh)
         else:
             note_development(records, ledger, fresh=fresh)
         stored = ledger.develop(
@@ -53,7 +54,8 @@ def _make_development(draft: Registration, records: Records, development: Develo
     """Count the development units over the public grid, and add noise."""
     grid = over_grid(draft)
     units = development_count(records, development, draft.privacy.unit)
-    return released(grid, development_masses(grid, records, development), units)
+    made = released(grid, development_masses(grid, records, development), units)
+    return made.model_copy(update={"labels": development.labels})
 
 
 def released(grid: Registration, masses: Ints, units: int) -> Noised:

@@ -1,9 +1,9 @@
 """A site's own account, in SQLite: which units are spent, what was released, what it cost, what is allowed.
 
 One transaction marks the units spent, of one intake or of several, stores the exact bytes of the release and debits
-the privacy, before anything is sent. Asked again for the same request, the ledger gives the same bytes. Spent is spent
-for every registration. The units that choose thresholds are released once too, all together: a table has one
-development release in its life.
+the privacy, before anything is sent. Where people label on demand, units are spent when their round is opened. Asked
+again for the same request, the ledger gives the same bytes. Spent is spent for every registration. The units that
+choose thresholds are released once too, all together: a table has one development release in its life.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from fedsrc.common import durable
 from fedsrc.common.canonical import digest_bytes
+from fedsrc.common.clock import utc_now
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.privacy import admits, compose, rho_tight
 from fedsrc.protocol.messages import START, Link, Request
@@ -32,19 +33,30 @@ TAKE_IN = """
 INSERT INTO intake (site, content, cut, units, seed, kinds, whole, cut_by, cells) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 ACCOUNTS = """
-SELECT number, site, content, cut, units, seed, COALESCE(SUM(slots), 0), COUNT(request),
+SELECT number, site, content, cut, units, seed, COALESCE(SUM(slots), 0), COUNT(release),
 COALESCE(MAX(release.rho), 0), asserted, (SELECT rho FROM development WHERE development.content = intake.content)
 FROM intake LEFT JOIN spend ON spend.intake = intake.number LEFT JOIN release USING (request)
 WHERE site = ? GROUP BY number ORDER BY number
 """
-MADE = "FROM release JOIN spend USING (request) JOIN intake ON intake = number WHERE site = ? AND registration = ?"
-BY_HOLDER = "FROM release WHERE ? IS NOT NULL AND registration = ?"  # its chain runs over all of its sites
+GIVEN = "FROM opened JOIN spend USING (request) JOIN intake ON intake = number WHERE site = ? AND registration = ?"
+BY_HOLDER = "FROM opened WHERE ? IS NOT NULL AND registration = ?"  # its chain runs over all of its sites
+KEPT = "(SELECT release.release FROM release WHERE release.request = opened.request)"
+EARLIER = "opened.rowid < (SELECT rowid FROM opened WHERE request = ?)"  # before a request was first asked
 OTHERS = """
 SELECT COUNT(*), TOTAL(fails) FROM (
     SELECT DISTINCT registration, COALESCE(fails, 1.0) AS fails
-    FROM release JOIN spend USING (request) JOIN intake ON intake = number LEFT JOIN claim USING (registration)
+    FROM opened JOIN spend USING (request) JOIN intake ON intake = number LEFT JOIN claim USING (registration)
     WHERE content = ? AND registration != ?
 ) WHERE fails > 0
+"""
+TAKEN = """
+SELECT number, site, content, cut, units, seed, slots, first FROM spend JOIN intake ON intake = number
+WHERE request = ? ORDER BY spend.rowid
+"""
+WAITING = """
+SELECT asked, time, secret, closed FROM opened
+WHERE asked IS NOT NULL AND (?1 IS NULL OR request = ?1) AND request NOT IN (SELECT request FROM release)
+ORDER BY rowid
 """
 DELTA = 1e-6  # a site converts to epsilon at its own delta, whatever a registration says
 WAIT_SECONDS = 20  # for another process that holds the ledger
@@ -68,6 +80,17 @@ class Take(NamedTuple):
     intake: Intake
     slots: int
     capacity: int | None = None
+
+
+class Opened(NamedTuple):
+    """A round that waits for labels: what was asked, since when, what keys the digest of its labels, whether its
+    operator has closed it, and which units it has: so many of each intake, from a place in its order."""
+
+    request: Request
+    time: str
+    secret: str
+    closed: bool
+    taken: tuple[tuple[Intake, int, int], ...]
 
 
 class Ledger:
@@ -137,15 +160,41 @@ class Ledger:
             return intake
 
     def spent(self, intake: Intake, *, besides: str = "") -> int:
-        """Count the units of an intake that have been released (under other registrations than `besides`)."""
-        made = "FROM spend JOIN release USING (request) WHERE intake = ? AND registration != ?"
+        """Count the units of an intake that are spent (under other registrations than `besides`)."""
+        made = "FROM spend JOIN opened USING (request) WHERE intake = ? AND registration != ?"
         with self._transaction() as sql:
             return int(sql.execute(f"SELECT COALESCE(SUM(slots), 0) {made}", (intake.number, besides)).fetchone()[0])
 
     def given(self, site: str, registration: str) -> int:
-        """Count the units that a site has released under a registration."""
+        """Count the units that a site has spent under a registration."""
         with self._transaction() as sql:
-            return int(sql.execute(f"SELECT COALESCE(SUM(slots), 0) {MADE}", (site, registration)).fetchone()[0])
+            return int(sql.execute(f"SELECT COALESCE(SUM(slots), 0) {GIVEN}", (site, registration)).fetchone()[0])
+
+    def open(self, takes: Sequence[Take], request: Request, rho: float, *, fails: float = 1.0) -> Opened:
+        """Open a round whose units are to be labelled: they are spent now, whatever becomes of it. Asked again, the
+        round is the same."""
+        with self._transaction() as sql:
+            self._check_privacy(rho)
+            self._spend(takes, request, fails)
+            row = (request.to_bytes().decode(), utc_now(), secrets.token_hex(32), request.digest)
+            sql.execute("UPDATE opened SET asked = ?, time = ?, secret = ? WHERE request = ? AND asked IS NULL", row)
+            return self.waiting(request)[0]
+
+    def waiting(self, request: Request | None = None) -> list[Opened]:
+        """Return the rounds that were opened and not answered yet, or the one of a request."""
+        with self._transaction() as sql:
+            rows = sql.execute(WAITING, (None if request is None else request.digest,)).fetchall()
+            asked = [Request.model_validate_json(row[0]) for row in rows]
+            taken = [sql.execute(TAKEN, (each.digest,)).fetchall() for each in asked]
+        return [
+            Opened(each, time, secret, bool(closed), tuple((Intake(*row[:6]), row[7], row[6]) for row in found))
+            for each, (_, time, secret, closed), found in zip(asked, rows, taken, strict=True)
+        ]
+
+    def close_round(self, request: Request) -> None:
+        """Let a round be answered although labels are missing."""
+        with self._transaction() as sql:
+            sql.execute("UPDATE opened SET closed = 1 WHERE request = ?", (request.digest,))
 
     def answer(
         self,
@@ -168,14 +217,29 @@ class Ledger:
             if stored is not None:
                 return stored
             self._check_privacy(rho)
-            firsts = [self._first(take, request.registration) for take in takes]
-            sql.execute("INSERT OR IGNORE INTO claim VALUES (?, ?)", (request.registration, fails))
+            firsts = self._spend(takes, request, fails)
             data = make(firsts, self._link(sql, takes[0].intake, request))
             sql.execute("INSERT INTO release VALUES (?, ?, ?, ?)", (request.digest, request.registration, rho, data))
-            for take, first in zip(takes, firsts, strict=True):
-                row = (request.digest, take.intake.number, first, take.slots)
-                sql.execute("INSERT INTO spend VALUES (?, ?, ?, ?)", row)
         return data
+
+    def _spend(self, takes: Sequence[Take], request: Request, fails: float) -> list[int]:
+        """Mark the units of a request as spent, if they are not yet; return their first place in each order."""
+        sql, digest = self._connection, request.digest
+        known = sql.execute("SELECT intake, first FROM spend WHERE request = ? ORDER BY rowid", (digest,)).fetchall()
+        if known:
+            if [row[0] for row in known] != [take.intake.number for take in takes]:
+                raise FedsrcError(
+                    f"round {request.round} was opened on another table, or on this one before it was changed",
+                    where=str(self.path),
+                    hint="bring the table as it was then; only labels may be added to it",
+                )
+            return [int(row[1]) for row in known]
+        firsts = [self._first(take, request.registration) for take in takes]
+        sql.execute("INSERT OR IGNORE INTO claim VALUES (?, ?)", (request.registration, fails))
+        sql.execute("INSERT INTO opened (request, registration) VALUES (?, ?)", (digest, request.registration))
+        for take, first in zip(takes, firsts, strict=True):
+            sql.execute("INSERT INTO spend VALUES (?, ?, ?, ?)", (digest, take.intake.number, first, take.slots))
+        return firsts
 
     def _first(self, take: Take, registration: str) -> int:
         """Return the place of an intake's first unspent unit; refuse to take more than are left."""
@@ -288,15 +352,17 @@ class Ledger:
             raise FedsrcError(f"ledger: {error}; nothing was changed", where=str(self.path)) from error
 
     def _link(self, sql: sqlite3.Connection, intake: Intake, request: Request) -> Link:
-        """Return the next link of the chain, with how many registrations have had units of this table."""
-        chain, registration = MADE if request.parts is None else BY_HOLDER, request.registration
-        made = sql.execute(f"SELECT COUNT(*) {chain}", (intake.site, registration)).fetchone()[0]
+        """Return the link of the chain for a request, with how many registrations have had units of this table. Rounds
+        that were opened and never answered have their place: none is given up unseen."""
+        chain, registration = GIVEN if request.parts is None else BY_HOLDER, request.registration
+        mine = (intake.site, registration, request.digest)
+        opened = sql.execute(f"SELECT COUNT(*) {chain} AND {EARLIER}", mine).fetchone()[0]
         last = sql.execute(
-            f"SELECT release.release {chain} ORDER BY release.rowid DESC LIMIT 1", (intake.site, registration)
+            f"SELECT {KEPT} {chain} AND {EARLIER} AND {KEPT} IS NOT NULL ORDER BY opened.rowid DESC LIMIT 1", mine
         ).fetchone()
         others, fail = sql.execute(OTHERS, (intake.content, registration)).fetchone()
         before = START if last is None else digest_bytes(last[0])
-        return Link(int(made) + 1, before, int(others) + 1, round(float(fail), 9))
+        return Link(int(opened) + 1, before, int(others) + 1, round(float(fail), 9))
 
     def _check_privacy(self, rho: float) -> None:
         """The pathwise filter, against the site's own limit: units still unspent have cost nothing yet.

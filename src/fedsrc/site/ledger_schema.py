@@ -60,11 +60,20 @@ INSERT INTO spend SELECT request, intake, first, slots FROM spent;
 DROP TABLE spent;
 UPDATE development SET rho = 2 * rho;
 """
+# Where people label on demand, a round is opened and its units are spent before anybody sees them.
+FIFTH_SCHEMA = """
+CREATE TABLE opened (
+    request TEXT PRIMARY KEY, registration TEXT NOT NULL, asked TEXT, time TEXT, secret TEXT,
+    closed INTEGER NOT NULL DEFAULT 0
+) STRICT;
+INSERT INTO opened (request, registration) SELECT request, registration FROM release ORDER BY rowid;
+"""
 SCHEMAS = (
     FIRST_SCHEMA,
     SECOND_SCHEMA,
     THIRD_SCHEMA,
     FOURTH_SCHEMA,
+    FIFTH_SCHEMA,
 )  # a ledger of version n has been through the first n of them
 VERSION = len(SCHEMAS)
 NUMBER = re.compile(r"0*(\d+)(\.0*)?", re.ASCII)

@@ -66,8 +66,9 @@ def describe_registration(registration: Registration, site: str) -> list[str]:
 def _purpose(registration: Registration) -> str:
     if registration.monitor is not None:
         risk = registration.monitor.risk
-        return f"watches a deployed certificate: it rings when more than {100 * risk:g}% are unsupported"
-    return f"wants to show that at most {100 * registration.claim.target_risk:g}% of accepted answers are unsupported"
+        bad = "labelled unsupported" if registration.labelling.missed else "unsupported"
+        return f"watches a deployed certificate: it rings when more than {100 * risk:g}% are {bad}"
+    return f"wants to show that at most {100 * registration.promised_risk:g}% of accepted answers are unsupported"
 
 
 def status_words(ledger: Ledger, site: str) -> list[str]:
@@ -85,7 +86,7 @@ def status_words(ledger: Ledger, site: str) -> list[str]:
     lines.append(f"  allowed registrations: {len(registrations) or 'none'}")
     for each in registrations:
         given = ledger.given(site, each.digest)
-        lines.append(f"    {each.digest}: target {each.claim.target_risk:g}, {given:,} {each.privacy.unit}s released")
+        lines.append(f"    {each.digest}: target {each.promised_risk:g}, {given:,} {each.privacy.unit}s spent")
     if len(registrations) > 1:
         lines.append("    each has its own failure probability; over several they add up")
     return lines
@@ -102,9 +103,10 @@ def _account(account: Account) -> list[str]:
     if account.asserted:
         words.append("    that none of its units was in an earlier table was asserted (--fresh), not seen")
     if not account.releases:
-        return [*words, f"    nothing released, {left:,} units left"]
-    spent = _price(account.largest_rho)
-    return [*words, f"    {account.spent:,} spent in {account.releases:,} releases ({spent}), {left:,} left"]
+        opened = f"{account.spent:,} spent, " if account.spent else ""
+        return [*words, f"    nothing released, {opened}{left:,} units left"]
+    price = _price(account.largest_rho)
+    return [*words, f"    {account.spent:,} spent in {account.releases:,} releases ({price}), {left:,} left"]
 
 
 def _developed(rho: float | None) -> list[str]:

@@ -13,9 +13,11 @@ from fedsrc.site.noise import add_discrete_gaussian
 
 
 def make_release(
-    registration: Registration, request: Request, counts: Ints, link: Link, *, order: Order, time: str
-) -> Release:
-    """Encode what exactly the request's slots count and add noise."""
+    registration: Registration, request: Request, counts: Ints, link: Link, *, order: Order, time: str,
+    labels: str | None = None,
+) -> Release:  # fmt: skip
+    """Encode what exactly the request's slots count and add noise. `labels` is the keyed digest of what was labelled
+    on demand."""
     rule = registration.mechanism
     if not isinstance(rule.code, Basis) and request.slots * rule.code.largest() >= 1 << 61:
         raise FedsrcError(f"{request.slots:,} slots are too many to count exactly in one release")
@@ -33,6 +35,7 @@ def make_release(
         others=link.others,
         first=tuple(noisy[:length]),
         second=tuple(noisy[length:]),
+        labels=labels,
     )
 
 

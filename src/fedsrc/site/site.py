@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from fedsrc.site.admission import admit
 from fedsrc.site.ledger import Ledger, Take
 from fedsrc.site.recognition import DEVELOPMENT, Intake
 from fedsrc.site.release import make_release
+from fedsrc.site.rounds import Demand, settle
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Site:
     intake: Intake
     count: Callable[[int, int], Ints]
     key: Key | None = None
+    demand: Demand | None = None  # where labels come once a round is open
 
     def room(self) -> int:
         """Return how many slots the site has for this registration, those already filled included. This is public.
@@ -82,13 +85,20 @@ def release_together(sites: Mapping[str, Site], request: Request) -> bytes:
     order: Order = "in order" if one.intake.seed == IN_ORDER else "shuffled"
 
     def make(firsts: Sequence[int], link: Link) -> bytes:
-        counts = [site.count(first, n) for site, first, n in zip(asked, firsts, slots, strict=True)]
+        units, labels = labelled or (None, None)
+        if units is None:
+            counts = [site.count(first, n) for site, first, n in zip(asked, firsts, slots, strict=True)]
+        else:
+            counts = [counted(one.registration, each) for each in units]
         total = np.asarray(np.sum(counts, axis=0), dtype=np.int64)
-        release = make_release(one.registration, request, total, link, order=order, time=utc_now())
+        release = make_release(one.registration, request, total, link, order=order, time=utc_now(), labels=labels)
         return (release if one.key is None else release.signed(one.key)).to_bytes()
 
     takes = [Take(site.intake, n, site.capacity) for site, n in zip(asked, slots, strict=True)]
-    rho, fails = replacement_rho(one.registration), one.registration.fails
+    rho, fails, labelled = replacement_rho(one.registration), one.registration.fails, None
+    demands = [site.demand for site in asked if site.demand is not None]
+    if demands and one.ledger.stored(request) is None:
+        labelled = settle(one.registration, one.ledger.open(takes, request, rho, fails=fails), demands)
     return one.ledger.answer(takes, request, rho, make, fails=fails)
 
 
@@ -100,11 +110,15 @@ def open_sites(
     in_order: bool = False,
     fresh: bool = False,
     keys: Mapping[str, Key] | None = None,
+    labels: Path | None = None,
 ) -> list[Site]:
     """Take the table in at every registered site that has rows in it.
 
-    `fresh` asserts that no unit was in a table that the ledger knows, where ids cannot show it.
+    `fresh` asserts that no unit was in a table that the ledger knows, where ids cannot show it. `labels` is the file
+    that people's labels go to, where they come on demand.
     """
+    if registration.on_demand and (labels is None or records.labelled is None):
+        raise FedsrcError("labels come on demand: that takes a table in a file, read without them")
     if in_order and registration.privacy.unit == "source":
         raise FedsrcError(
             "sources have no order in a table: their answers stand in several rows",
@@ -117,8 +131,11 @@ def open_sites(
                 name, records.digest, cut_words(registration), len(units), names_of(records, name),
                 whole=len(records.site_names) == 1, in_order=in_order, fresh=fresh,
             )  # fmt: skip
-            count = partial(_count, registration, units, intake.order())
-            sites.append(Site(registration, name, ledger, intake, count, (keys or {}).get(name)))
+            order, demand = intake.order(), None
+            if registration.on_demand and labels is not None:
+                demand = Demand(records, units, order, labels)
+            count = partial(_count, registration, units, order)
+            sites.append(Site(registration, name, ledger, intake, count, (keys or {}).get(name), demand))
     return sites
 
 

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from fedsrc.common.places import labels_beside
 from fedsrc.common.signing import Key
 from fedsrc.maths.arrays import Ints
 from fedsrc.protocol.protection import Development
@@ -35,10 +36,11 @@ def open_table(
 ) -> Site:
     """Take a site's own table in, as `site.open_sites` does for one in memory: same checks, intake and counts."""
     registration.site(name)  # unknown sites are refused
-    if registration.privacy.unit == "source":
+    if registration.privacy.unit == "source" or registration.on_demand:
         keys = {} if key is None else {name: key}
-        records = table.whole().at(name)
-        return open_sites(registration, records, ledger, in_order=in_order, fresh=fresh, keys=keys)[0]
+        records = table.whole(labels="on demand" if registration.on_demand else "there").at(name)
+        labels = labels_beside(table.path) if registration.on_demand else None
+        return open_sites(registration, records, ledger, in_order=in_order, fresh=fresh, keys=keys, labels=labels)[0]
     contents = examine(table, name, independent=registration.privacy.independent)
     intake = ledger.take_in(
         name, contents.digest, cut_words(registration), calibrating_units(registration, contents), contents.names(),

@@ -16,7 +16,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.federation.live.transport import Clock, Letter, Node, Patience, Post, Reply, Tell
 from fedsrc.protocol.handshake import Challenge, Hello, parse_hello
 from fedsrc.protocol.messages import Answer, Refusal, Request, SignedRequest
-from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.registration import OnDemand, Registration
 
 LONGEST_PAUSE = 60.0  # seconds between two hellos to a node that does not give a good one
 
@@ -27,9 +27,11 @@ class _Open:
 
     request: Request
     data: bytes
+    end: float  # when it is waited for no longer
     node: int | None = None  # that has it now
     trouble_since: float | None = None
     again: float = 0.0  # when to retry
+    lost: float = 0.0  # when a request that nobody has answered counts as lost on the way
     problem: str = "no node speaks for the site"
     answer: Answer | None = None
     numbers: list[str] = field(default_factory=list)
@@ -96,17 +98,29 @@ class LiveCarrier:
         self._fetch()
 
     def __call__(self, requests: Sequence[Request], /) -> list[Answer]:
-        now = self._clock.monotonic()
-        waiting = [_Open(each, SignedRequest.by(each, self._key).to_bytes()) for each in requests]
-        end = now + self._patience.round
+        end = self._clock.monotonic() + self._round_seconds()
+        waiting = [_Open(each, SignedRequest.by(each, self._key).to_bytes(), end) for each in requests]
         while True:
             self.step()
-            self._send([each for each in waiting if each.answer is None], end)
+            self._send([each for each in waiting if each.answer is None])
             self._fetch()
-            if all(each.answer is not None for each in waiting) or self._clock.monotonic() >= end:
+            now = self._clock.monotonic()
+            if all(each.answer is not None or now >= each.end for each in waiting):
                 break
             self._clock.sleep(self._patience.poll)
         return [self._close(each) for each in waiting]
+
+    def _round_seconds(self) -> float:
+        """How long to wait for a round: until it is answered where it must be; past the time at which sites answer."""
+        if self._registration.must_answer:
+            return float("inf")
+        return 3600.0 * (self._hours or 0.0) + self._patience.round
+
+    @property
+    def _hours(self) -> float | None:
+        """After how many hours sites answer, whatever is labelled."""
+        labelling = self._registration.labelling
+        return labelling.hours if isinstance(labelling, OnDemand) else None
 
     def _leave(self, node: int) -> None:
         self._meetings.pop(node, None)
@@ -184,12 +198,12 @@ class LiveCarrier:
             self._tell(f"refused: node {node}: {_plain(problem)}")
         meeting.problem = problem
 
-    def _send(self, waiting: Sequence[_Open], end: float) -> None:
+    def _send(self, waiting: Sequence[_Open]) -> None:
         """Send requests to the nodes of their sites, again where the node is gone; give up on sites that stay away."""
         now, ready = self._clock.monotonic(), []
         for each in waiting:
             node = self.node_of(each.request.site)
-            if each.node is not None and each.node == node:
+            if each.node is not None and each.node == node and now < each.lost:
                 continue
             if node is None:
                 self._lose(each, now)
@@ -197,7 +211,9 @@ class LiveCarrier:
                 each.node = node
                 ready.append(each)
         letters = [Letter(each.node or 0, "release", each.data, str(each.request.round)) for each in ready]
-        for each, number in zip(ready, self._push(letters, max(1.0, end - now)), strict=True):
+        seconds = min(max(1.0, *(each.end - now for each in ready)) if ready else 1.0, self._patience.round)
+        for each, number in zip(ready, self._push(letters, seconds), strict=True):
+            each.lost = now + seconds
             if number is None:
                 self._stumble(each, "the request could not be sent")
                 continue
@@ -212,7 +228,8 @@ class LiveCarrier:
         self._give_up(each, now)
 
     def _give_up(self, each: _Open, now: float) -> None:
-        if each.trouble_since is not None and now - each.trouble_since >= self._patience.missing:
+        lost = each.trouble_since is not None and now - each.trouble_since >= self._patience.missing
+        if lost and not self._registration.must_answer:
             each.answer = f"site {each.request.site!r} is not connected: {each.problem}"
 
     def _take(self, each: _Open, reply: Reply) -> None:
@@ -220,6 +237,13 @@ class LiveCarrier:
             return
         if reply.data is not None:
             each.answer = reply.data
+        elif reply.refused and reply.problem == Refusal.NOT_YET:
+            pause = min(LONGEST_PAUSE, 10 * self._patience.retry)
+            each.node, each.trouble_since, each.again = None, None, self._clock.monotonic() + pause
+            if self._hours is None:
+                each.end = max(each.end, each.again + self._patience.round)  # it is there, and people label
+        elif reply.refused and self._registration.must_answer:
+            self._stumble(each, reply.problem)
         elif reply.refused:
             said = reply.problem if reply.problem in list(Refusal) else "in words that are not a site's"
             each.answer = f"site {each.request.site!r} refused: {said}"

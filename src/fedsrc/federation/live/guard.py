@@ -72,8 +72,8 @@ class Guard:
         try:
             given = self._hello(question.data) if question.kind == HELLO else self._release(question.data)
         except RefusedError as refusal:
-            if refusal.why is Refusal.CANNOT:
-                self._site = None  # a table that changed is looked at anew
+            if refusal.why in (Refusal.CANNOT, Refusal.NOT_YET):
+                self._site = None  # a table that changed is looked at anew, and so is one that labels may be put into
             behind = refusal.for_log().replace("\n", "; ")
             self._tell(f"refused: {refusal.why}: {behind}")
             return Frame(REFUSED, refusal.why.encode())
