@@ -139,3 +139,5 @@ def test_the_secret_survives_a_restart(tmp_path: Path) -> None:
     assert len(secret) == 32
     assert kept_secret(tmp_path / "other") != secret
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "secret").write_text("")
+    assert len(kept_secret(tmp_path / "secret")) > 20  # never a page without one

@@ -1,6 +1,6 @@
 """Labels by file: what is to be labelled, out; people's words, in. CSV, JSON lines, or Label Studio's JSON.
 
-A file is taken whole or not at all, and taken twice it changes nothing.
+A file is taken whole or not at all, and taken twice in a row it changes nothing.
 """
 
 from __future__ import annotations

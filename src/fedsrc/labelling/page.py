@@ -121,8 +121,8 @@ def serving(desk: Desk, secret: str, port: int, by: str | None = None) -> Iterat
 
 def kept_secret(path: Path) -> str:
     """Return the secret of a page's address, kept beside its labels: the page survives a restart of its server."""
-    if not path.exists():
-        write_whole(path, secrets.token_urlsafe(24).encode(), mode=0o600, replace=False)
+    if not path.exists() or not path.stat().st_size:
+        write_whole(path, secrets.token_urlsafe(24).encode(), mode=0o600)
     return read_text(path, 1000)
 
 
