@@ -10,14 +10,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from playwright.sync_api import Page, expect
+
 from fedsrc import Choices
 from fedsrc.common.signing import Key
 from fedsrc.demo import answers_table as demo
 from fedsrc.federation.local import certify_table, register_table
 from fedsrc.planning.register import development_part
 from fedsrc.records.table import read_records
+from tests.support import ROOT
 from tests.support.helpers import registration, table
 
+PATIENCE = 120_000  # milliseconds
 KEY = Key.from_private_bytes(b"b" * 32)
 NAMES = ("<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "שלום | ](x) " + "w" * 88)
 
@@ -79,3 +83,29 @@ def live_page(run: Path) -> Iterator[str]:
         process.terminate()
         process.wait()
         process.stdout.close()
+
+
+def started(folder: Path, port: int) -> tuple[subprocess.Popen[str], str]:
+    """A labelling page in a process of its own, and its address."""
+    command = [sys.executable, "-m", "tests.browser.labels", str(folder), str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert process.stdout is not None
+    return process, process.stdout.readline().strip()
+
+
+@contextmanager
+def page_of(folder: Path) -> Iterator[str]:
+    """The address of a labelling page that ends with the block."""
+    process, url = started(folder, 0)
+    try:
+        yield url
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def begin(page: Page, name: str = "ada") -> None:
+    """Give a name, and wait for an answer to label."""
+    page.locator("#by").fill(name)
+    page.keyboard.press("Enter")
+    expect(page.locator("#task")).to_be_visible(timeout=PATIENCE)

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import random
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,10 +21,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from fedsrc.site.label_file import read_labels
 from tests.browser.browse import WIDTHS, Scheme, browser, visit
-from tests.support import ROOT
+from tests.browser.runs import PATIENCE, begin, page_of, started
 from tests.support.rounds import text
 
-PATIENCE = 120_000  # milliseconds
 KILLS, ANSWERS = 20, 60
 KEYS = {"s": 0.0, "u": 1.0, "?": None, "n": None}
 
@@ -36,29 +32,6 @@ KEYS = {"s": 0.0, "u": 1.0, "?": None, "n": None}
 def chromium() -> Iterator[Browser]:
     with browser() as found:
         yield found
-
-
-def started(folder: Path, port: int) -> tuple[subprocess.Popen[str], str]:
-    command = [sys.executable, "-m", "tests.browser.labels", str(folder), str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    assert process.stdout is not None
-    return process, process.stdout.readline().strip()
-
-
-@contextmanager
-def page_of(folder: Path) -> Iterator[str]:
-    process, url = started(folder, 0)
-    try:
-        yield url
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def begin(page: Page, name: str = "ada") -> None:
-    page.locator("#by").fill(name)
-    page.keyboard.press("Enter")
-    expect(page.locator("#task")).to_be_visible(timeout=PATIENCE)
 
 
 def shown(page: Page) -> str:

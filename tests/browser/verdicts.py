@@ -1,4 +1,4 @@
-"""Look at the card and the live page, and write down what was seen: `python -m tests.browser.verdicts docs`.
+"""Look at card, live page and labelling page, and write down what was seen: `python -m tests.browser.verdicts docs`.
 
 Makes docs/results/browser.md and the pictures in docs/images.
 """
@@ -19,20 +19,19 @@ from fedsrc.common.durable import write_whole
 from fedsrc.report.html import page, policy
 from fedsrc.report.view import view_run
 from tests.browser.browse import AXE, WIDTHS, Scheme, Visit, browser, visit
-from tests.browser.runs import Stepped, demo_run, live_page
+from tests.browser.runs import PATIENCE, Stepped, begin, demo_run, live_page, page_of
 from tests.support import palette
 from tests.support.hostile import HOSTILE, poisoned
 
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 COLOURS = 64
-PATIENCE = 120_000  # milliseconds
 NAMES = (
     "page", "width", "colours", "console messages", "requests to other hosts", "rules violated", "rules passed",
     "left to a person", "pixels too wide",
 )  # fmt: skip
-ABOUT = """# The card and the live page in a browser
+ABOUT = """# The card, the live page and the labelling page in a browser
 
-Both were opened in a real browser. `make test-browser` makes this page and its pictures; it fails where one of the
+All were opened in a real browser. `make test-browser` makes this page and its pictures; it fails where one of the
 verdicts is not what it should be.
 
 This run: Chromium {version}, axe-core {axe} with all its rules. "Other hosts" are requests to anywhere but the page's
@@ -55,7 +54,9 @@ def main(docs: Path) -> None:
         card.write_text(page(view_run(run)), encoding="utf-8")
         head = ABOUT.format(version=found.version, axe=_axe_version(), contrast=palette.lowest())
         table = [f"| {' | '.join(NAMES)} |", "| --- | ---: | --- | ---: | ---: | ---: | ---: | --- | ---: |"]
-        lines = [*table, *_card(found, card, docs), *_live(found, Path("watched"), docs)]
+        Path("labels").mkdir()
+        labels = _labelling(found, Path("labels"))
+        lines = [*table, *_card(found, card, docs), *labels, *_live(found, Path("watched"), docs)]
         text = head + "\n".join([*lines, "", *_hostile(found, run, folder), "", *_facts(found, card)])
     write_whole(docs / "results" / "browser.md", text.encode() + b"\n")
 
@@ -78,6 +79,18 @@ def _card(found: Browser, card: Path, docs: Path) -> list[str]:
             with visit(found, card.as_uri(), width=pixels, scheme=scheme) as seen:
                 rows.append(_row("card", width, scheme, seen, None))
                 _picture(seen.page, docs / "images" / f"card-{width}-{scheme}.png")
+    return rows
+
+
+def _labelling(found: Browser, folder: Path) -> list[str]:
+    """The labelling page with an answer on it."""
+    rows = []
+    with page_of(folder) as url:
+        for width, pixels in WIDTHS.items():
+            for scheme in SCHEMES:
+                with visit(found, url, width=pixels, scheme=scheme) as seen:
+                    begin(seen.page)
+                    rows.append(_row("labelling", width, scheme, seen, urlsplit(url).netloc))
     return rows
 
 
