@@ -71,7 +71,7 @@ def labelled_on_demand(folder: Path, run: str = "run") -> None:
     log = folder / "log.csv"
     if not log.exists():
         write_whole(log, b"id,score\n" + b"".join(b"u%d,0.%02d\n" % (i, i % 100) for i in range(240)))
-    reg = registration(RECORDS, batch=80, rounds=2, policy="final", grid=True, thresholds=5, aggregation="own")
+    reg = registration(RECORDS, batch=80, rounds=1, policy="final", grid=True, thresholds=5, aggregation="own")
     fields = {**reg.model_dump(), "development": None, "labelling": {"kind": "on demand"}, "sites": [{"name": "local"}]}
     reg, ledger, labels = Registration.model_validate(fields), ledger_beside(log), labels_beside(log)
     while True:
