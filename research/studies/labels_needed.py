@@ -282,7 +282,8 @@ def report(table: pl.DataFrame, count: int) -> None:
         " certified on demand. Targets: 0.2, and 0.35 on HaluEval's dialogue and summarization.",
         markdown(HEAD, rows(table)),
         "A plan for few labels accepts less than one for most acceptance: `min_acceptance` says how little is of use"
-        " (0.05 here). The laws of risk that a plan from scores draws were chosen with these logs in sight.",
+        " (0.05 here). The laws of risk that a plan from scores draws, and what a likelier certificate is worth in"
+        " labels, were chosen with these logs in sight.",
         "On HaluEval the length of an answer alone tells right from wrong ([scores](studies/scores-halueval.md)).",
         "Made by `python -m research.studies.labels_needed FOLDER TABLES`; trial by trial in"
         " `research/results/labels.parquet`.",
