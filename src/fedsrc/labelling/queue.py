@@ -7,14 +7,13 @@ who label at the same time seldom meet.
 from __future__ import annotations
 
 import unicodedata
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from fedsrc.common.canonical import digest
 from fedsrc.protocol.registration import OnDemand
-from fedsrc.site.label_file import Label
+from fedsrc.site.label_file import Label, by_answer
 from fedsrc.site.label_rule import Standing, looks, standing
 from fedsrc.site.rounds import Round
 
@@ -59,7 +58,7 @@ class Agreement(NamedTuple):
 
 def tasks(rounds: Sequence[Round], labels: Iterable[Label]) -> list[Task]:
     """Return the answers of the open rounds, each with its labels in the order they were given."""
-    said = _by_answer(labels)
+    said = by_answer(labels)
     return [Task(each, name, tuple(said[each.request.digest, name])) for each in rounds for name in each.needed]
 
 
@@ -81,7 +80,7 @@ def before(found: Sequence[Task], labels: Iterable[Label], by: str, answer: str 
 def agreement(labels: Iterable[Label]) -> Agreement:
     """Compare the last words of the first two people on every answer that two have labelled."""
     pairs = []
-    for said in _by_answer(labels).values():
+    for said in by_answer(labels).values():
         words = list({label.by: label.loss for label in said}.values())
         pairs += [words[:2]] if len(words) > 1 else []
     return Agreement(sum(one == other for one, other in pairs), len(pairs))
@@ -96,11 +95,3 @@ def tidy_name(name: str) -> str:
 def _place(request: str, by: str, answer: str) -> str:
     """Return what a person's queue is ordered by."""
     return digest(["queue", request, by, answer])
-
-
-def _by_answer(labels: Iterable[Label]) -> defaultdict[tuple[str, str], list[Label]]:
-    """Sort labels by round and answer."""
-    found = defaultdict(list)
-    for label in labels:
-        found[label.round, label.answer].append(label)
-    return found

@@ -7,6 +7,8 @@ is decided elsewhere (`label_rule`).
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 from pydantic import Field, ValidationError
@@ -64,6 +66,14 @@ def read_labels(path: Path) -> list[Label]:
         return []
     lines = whole_lines(durable.read_lines(path, MAX_BYTES, longest=LONGEST), str(path))
     return [_label(line, f"{path} line {number:,}") for number, line in enumerate(lines, start=1)]
+
+
+def by_answer(labels: Iterable[Label]) -> defaultdict[tuple[str, str], list[Label]]:
+    """Sort labels by round and answer, in the order they were given."""
+    found = defaultdict(list)
+    for label in labels:
+        found[label.round, label.answer].append(label)
+    return found
 
 
 def _label(line: bytes, where: str) -> Label:

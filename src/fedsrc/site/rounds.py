@@ -10,7 +10,6 @@ Theory: (xvi) Lazy labels.
 from __future__ import annotations
 
 import hmac
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -26,7 +25,7 @@ from fedsrc.protocol.registration import OnDemand, Registration
 from fedsrc.records.development import calibrating
 from fedsrc.records.order import Positions
 from fedsrc.records.units import Records, Units
-from fedsrc.site.label_file import Label, read_labels
+from fedsrc.site.label_file import Label, by_answer, read_labels
 from fedsrc.site.label_rule import looks, standing
 from fedsrc.site.ledger import Ledger, Opened
 
@@ -70,12 +69,13 @@ def settle(registration: Registration, opened: Opened, demands: Sequence[Demand]
 
     Theory: (xvi) Lazy labels.
     """
-    given = _by_answer(read_labels(demands[0].labels), opened.request)
+    given, mine = by_answer(read_labels(demands[0].labels)), opened.request.digest
     settled, losses = list[Units](), dict[str, float | None]()
     for demand, (_, first, slots) in zip(demands, opened.taken, strict=True):
         units = demand.drawn(first, slots)
-        found = {row: _loss(registration, demand.records, row, given) for row in _needed(registration, units)}
-        losses |= {demand.records.answer(row): loss for row, loss in found.items()}
+        names = {row: demand.records.answer(row) for row in _needed(registration, units)}
+        found = {row: _loss(registration, demand.records, row, given[mine, name]) for row, name in names.items()}
+        losses |= {names[row]: loss for row, loss in found.items()}
         known = np.ones(len(demand.records))
         known[list(found)] = [1.0 if loss is None else loss for loss in found.values()]
         assert units.rows is not None  # of a table in memory
@@ -159,23 +159,14 @@ def _needed(registration: Registration, units: Units) -> list[int]:
     return found
 
 
-def _by_answer(labels: Sequence[Label], request: Request) -> dict[str, list[Label]]:
-    """Sort the labels that were given in this round by what they are about."""
-    found = defaultdict(list)
-    for label in labels:
-        if label.round == request.digest:
-            found[label.answer].append(label)
-    return found
-
-
-def _loss(registration: Registration, records: Records, row: int, given: dict[str, list[Label]]) -> float | None:
+def _loss(registration: Registration, records: Records, row: int, given: Sequence[Label]) -> float | None:
     """Return the loss of an answer as people say, or else as its table says; None while it has none. If its table says
     so after people were asked, nobody is asked again, and the worst of all words counts."""
-    labelling, answer = registration.labelling, records.answer(row)
+    labelling = registration.labelling
     assert isinstance(labelling, OnDemand)
     own = float(records.loss[row]) if records.labelled is None or records.labelled[row] else None
-    if answer not in given:
+    if not given:
         return own
     if own is not None:
-        return max(own, standing(OnDemand(), 1, given[answer]).loss or 0.0)
-    return standing(labelling, looks(labelling, registration.digest, answer), given[answer]).loss
+        return max(own, standing(OnDemand(), 1, given).loss or 0.0)
+    return standing(labelling, looks(labelling, registration.digest, records.answer(row)), given).loss
