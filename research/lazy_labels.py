@@ -97,8 +97,8 @@ def false_certificates(setting: Setting, trials: int, rng: np.random.Generator) 
             counted = _labelled(setting, trials, progress, rng)
             keep = np.ones(trials, dtype=np.bool_) if setting.given_up == "never" else counted @ value >= 0
             progress = progress + np.where(keep, counted @ value, 0.0)
-            tally = replace(tally, slots=(tally.slots[0] + setting.slots,), releases=tally.releases + 1)
-            fold.add(counted, keep, tally.releases, rng)
+            tally = replace(tally, slots=(tally.slots[0] + setting.slots,), noises=tally.noises + 1)
+            fold.add(counted, keep, round(tally.noises), rng)
         fold.look(tally)
     return fold.certified
 
@@ -121,7 +121,7 @@ class _Fold:
         self.setting, self.reg, self.rule = setting, setting.registration, setting.registration.mechanism
         self.sums = np.zeros((trials, *released_shape(self.rule)), dtype=np.int64)
         self.certified: Bools = np.zeros(trials, dtype=np.bool_)
-        self.images = _images(self.reg, setting.law.masses)
+        self.images = images(self.reg, setting.law.masses)
 
     def add(self, counted: Ints, keep: Bools, number: int, rng: np.random.Generator) -> None:
         """Fold the release of request `number`, or where it was given up its charge."""
@@ -141,7 +141,7 @@ class _Sealed(_Fold):
         super().__init__(setting, trials)
         self.tests, self.looks = sealed.rows(self.reg), list[sealed.Seen]()
         self.charged = np.zeros((trials, self.tests.theta.size))
-        self.rounds = self.releases = 0
+        self.rounds, self.noises = 0, 0.0
 
     def charge(self, lost: Bools, number: int) -> None:
         n = self.setting.slots
@@ -150,10 +150,10 @@ class _Sealed(_Fold):
     def look(self, tally: Tally) -> None:
         self.rounds += 1
         if (share := sealed.due(self.reg, self.rounds, over=False)) is not None:
-            seen = sealed.see(self.reg, replace(tally, sums=self.sums), self.releases, share)
+            seen = sealed.see(self.reg, replace(tally, sums=self.sums), self.noises, share)
             self.looks.append(replace(seen, L=seen.L + self.charged))
             self.certified = np.asarray(sealed.reject(self.reg, self.looks).any(axis=-1))
-        self.releases = tally.releases
+        self.noises = tally.noises
 
 
 class _Open(_Fold):
@@ -165,15 +165,15 @@ class _Open(_Fold):
 
     def charge(self, lost: Bools, number: int) -> None:
         one = lose(self.reg, empty(self.reg), [(0, self.setting.slots)], number).charge
-        self.charged = _plus(self.charged, one, lost[:, None])
+        self.charged = plus(self.charged, one, lost[:, None])
 
     def look(self, tally: Tally) -> None:
-        seen = masses(self.reg, self.sums, tally.releases).plus(self.charged)
+        seen = masses(self.reg, self.sums, tally.noises).plus(self.charged)
         self.last = look(self.reg, Sample(seen, tally.total, transfer(self.reg, tally)), self.last)
         self.certified |= (self.last.risk_upper <= self.reg.claim.target_risk).any(axis=-1)
 
 
-def _plus(charge: Charge, one: Charge, lost: Bools) -> Charge:
+def plus(charge: Charge, one: Charge, lost: Bools) -> Charge:
     """Add a charge in the trials that lost a release."""
     second = charge.second
     if second is not None and one.second is not None:
@@ -184,7 +184,7 @@ def _plus(charge: Charge, one: Charge, lost: Bools) -> Charge:
     )  # fmt: skip
 
 
-def _images(reg: Registration, units: Ints) -> Ints:
+def images(reg: Registration, units: Ints) -> Ints:
     """What each kind of unit adds to a release."""
     code = reg.mechanism.code
     if isinstance(code, ContrastCode):

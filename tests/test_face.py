@@ -34,6 +34,7 @@ from fedsrc import face
 from fedsrc.cli.certify import certify_command
 from fedsrc.cli.main import cli
 from fedsrc.cli.register import register_command
+from fedsrc.cli.streams import flag
 from fedsrc.common.signing import load_or_make, public_hex
 from fedsrc.planning.plan import Wish
 from fedsrc.protocol.messages import START
@@ -456,21 +457,20 @@ def test_arguments_are_the_options_of_the_command_line() -> None:
     """Every long option of `certify` and `register`, but for those that only a terminal needs."""
     for call, command in ((fedsrc.certify, certify_command), (fedsrc.register, register_command)):
         parameters = [each for each in command.params if isinstance(each, click.Option)]
-        options = {
-            name.removeprefix("--").replace("-", "_") for each in parameters for name in each.opts if name[:2] == "--"
-        }
-        known = {*inspect.signature(call).parameters, *face.Options.__annotations__}
-        assert options - known == ({"use_all", "check", "format"} if call is fedsrc.certify else {"format"})
+        options = {name for each in parameters for name in each.opts if name[:2] == "--"}
+        known = {flag(name) for name in (*inspect.signature(call).parameters, *face.Options.__annotations__)}
+        assert options - known == ({"--use-all", "--check", "--format"} if call is fedsrc.certify else {"--format"})
 
 
 def test_options_are_the_choices() -> None:
-    """Under the same names and of the same types, but for words that only some of may be said."""
+    """Under the same names and of the same types, but for words that only some of may be said, and mask keys, which
+    are named by their files."""
     hints, choices = get_type_hints(face.Options), get_type_hints(fedsrc.Choices) | get_type_hints(Wish)
     columns = {f"{field.name}_column" for field in fields(fedsrc.Columns)}
     names = hints.keys() - columns
     assert columns <= hints.keys()
     assert choices.keys() - names == {"target_risk", "epsilon", "independent", "exact_thresholds"}
-    for name in names - {"method", "policy", "dropout", "answer_weight", "certificate"}:
+    for name in names - {"method", "policy", "dropout", "answer_weight", "certificate", "mask_keys"}:
         assert choices[name] in (hints[name], hints[name] | None), name
 
 

@@ -55,7 +55,7 @@ html_extra_path = ["start"]  # index.html, which leads to the first page
 SECTIONS = {
     "Start": ["docs/from-a-log", "docs/notebook", "docs/choosing", "docs/card", "docs/guarantee"],
     "Python": ["docs/reference", "examples/README"],
-    "Several sites": ["docs/air-gapped", "docs/live"],
+    "Several sites": ["docs/air-gapped", "docs/cohorts", "docs/live"],
     "Scores": ["docs/scores"],
     "In production": ["docs/gate", "docs/monitor"],
     "Check it": ["docs/audit", "docs/theory", "paper/notation", "docs/reproduce", "docs/comparison"],

@@ -105,7 +105,7 @@ def rejected(setting: Setting, trials: int, rng: np.random.Generator) -> Bools:
     done, last, over = (np.zeros(trials, dtype=np.bool_) for _ in range(3))
     hybrid = sealed.method_of(reg).line == "hybrid"
     for number, slots in enumerate(setting.slots, start=1):
-        before = tally.releases
+        before = tally.noises
         for site, n in enumerate(slots):
             if not n:
                 continue
@@ -113,19 +113,19 @@ def rejected(setting: Setting, trials: int, rng: np.random.Generator) -> Bools:
             noise = discrete_gaussian(rng, rule.scale * setting.less, (trials, sum(rule.lengths)))
             added = counts @ atoms[site] + noise @ tests.slope.T
             if setting.withheld:
-                margin = sealed.margins(reg, tally.releases + 1, n).L if setting.margins else 0.0
+                margin = sealed.margins(reg, round(tally.noises) + 1, n).L if setting.margins else 0.0
                 added = np.maximum(added, n * tests.least - margin)
             L, sums = L + added, sums + counts @ codes[site] + noise if free else sums
             grown = list(tally.slots)
             grown[site] += n
-            tally = replace(tally, slots=tuple(grown), releases=tally.releases + 1)
+            tally = replace(tally, slots=tuple(grown), noises=tally.noises + 1)
         share = 1.0 if setting.steered else sealed.due(reg, number, over=False)
         if share is None:
             continue
         eta = transfer(reg, tally)
         look = sealed.Seen(
-            share, tally.total, eta, L - tests.theta * tally.total * eta - tests.shift * tally.releases, L, L, L,
-            before, tally.releases - before, *[np.ones((trials, len(reg.thresholds.values)))] * 2,
+            share, tally.total, eta, L - tests.theta * tally.total * eta - tests.shift * tally.noises, L, L, L,
+            before, tally.noises - before, *[np.ones((trials, len(reg.thresholds.values)))] * 2,
         )  # fmt: skip
         if free:
             look = sealed.see(reg, replace(tally, sums=sums), before, share)

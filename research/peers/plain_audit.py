@@ -146,11 +146,12 @@ def _looks(cell: Cell) -> Iterator[Look]:
     for number in range(1, registration.schedule.rounds + 1):
         asked = tuple(next_slots(registration, tally, [ENDLESS] * len(cell.sites), round=number))
         slots = tuple(a + b for a, b in zip(tally.slots, asked, strict=True))
-        tally = replace(tally, slots=slots, releases=tally.releases + sum(n > 0 for n in asked))
-        noise = covariance("paired", variance * tally.releases)
+        tally = replace(tally, slots=slots, noises=tally.noises + sum(n > 0 for n in asked))
+        noise = covariance("paired", variance * tally.noises)
         away = eta(cell.weights, np.asarray(slots, dtype=np.float64), drift)
         yield Look(
-            number, asked, slots, sum(slots), tally.releases, away, noise, noise.of(1.0 - r, -r), noise.of(1.0, 1.0)
+            number, asked, slots, sum(slots), round(tally.noises), away, noise, noise.of(1.0 - r, -r),
+            noise.of(1.0, 1.0),
         )  # fmt: skip
 
 

@@ -38,6 +38,7 @@ from fedsrc.planning.register import (
 )
 from fedsrc.planning.register import register as register_exactly
 from fedsrc.planning.renew import renew as renewed
+from fedsrc.protocol.mask_key import MaskKey, read_mask_key
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.memory import KINDS, as_frame, from_arrays, is_frame
 from fedsrc.records.table import Columns, LabelState, Missing, frame_records, read_records
@@ -77,6 +78,9 @@ class Options(TypedDict, total=False):
     batch: int
     rounds: int
     aggregation: Aggregation
+    cohorts: Mapping[str, Sequence[str]]
+    colluding: int
+    mask_keys: Sequence[Place]
     policy: Literal["first", "enough", "final", "recruit"]
     dropout: Literal["independent", "adversarial"]
     max_answers: int
@@ -373,6 +377,7 @@ def chosen(
     names, asked = {field.name for field in fields(Choices)}, options.get("unit")
     given = {name: value for name, value in options.items() if name in names and value is not None}
     given |= {"target_risk": target, "epsilon": epsilon, "independent": asked == "record"}
+    given["mask_keys"] = _mask_keys(options)
     try:
         found = TypeAdapter(Choices).validate_python(given)
     except ValidationError as error:
@@ -496,12 +501,17 @@ def renewal(
     """Register a run's claim anew; a choice that the certificate fixes is refused."""
     if table is not None or sites is not None:
         raise FedsrcError("with `renew=` no table and no `sites=` are given", hint="they are those of the run")
-    free = ("validity_days", "server_key", "site_keys", "capacities")
+    free = ("validity_days", "server_key", "site_keys", "capacities", "mask_keys")
     asked = {"target": target, "epsilon": epsilon, **options}
     fixed = [name for name, value in asked.items() if value is not None and name not in free]
     if fixed:
         raise FedsrcError(f"`{fixed[0]}=` is fixed by the certificate that is renewed", hint="leave it out")
-    return renewed(run, **{name: options.get(name) for name in free})
+    return renewed(run, **{name: options.get(name) for name in free} | {"mask_keys": _mask_keys(options)})
+
+
+def _mask_keys(options: Mapping[str, Any]) -> list[MaskKey]:
+    """Read the sites' words on their mask keys."""
+    return [read_mask_key(Path(file)) for file in options.get("mask_keys") or ()]
 
 
 def _warn(labels: Labels) -> None:

@@ -284,7 +284,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def forged(fields: dict[str, Any], what: str) -> dict[str, Any]:
     thresholds, release = fields["thresholds"], fields["development"]["release"]
     if what == "a threshold":
-        thresholds["values"][-1] = 0.9951
+        thresholds["values"][-1] = (thresholds["values"][-1] + 1.0) / 2 + 1e-7  # of no grid, and still the largest
     elif what == "a released integer":
         release["first"][-1] += 10**6
     elif what == "fewer units":

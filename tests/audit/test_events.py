@@ -94,7 +94,7 @@ def supply(cell: Cell) -> list[int]:
 def more(tally: Tally, slots: Sequence[int]) -> Tally:
     """The tally after that many slots have arrived from each site."""
     grown = tuple(a + b for a, b in zip(tally.slots, slots, strict=True))
-    return replace(tally, slots=grown, releases=tally.releases + sum(n > 0 for n in slots))
+    return replace(tally, slots=grown, noises=tally.noises + sum(n > 0 for n in slots))
 
 
 def asked(cell: Cell) -> list[tuple[int, ...]]:
@@ -599,7 +599,7 @@ def test_withheld_releases_are_charged_as_a_real_run_does(name: str) -> None:
             np.testing.assert_allclose(gained, [tally.charge.unsupported, tally.charge.accepted], rtol=1e-7, atol=1e-11)
             assert seen.records[here] == tally.total
             assert seen.eta[here] == pytest.approx(transfer(cell.registration, tally), abs=1e-12)
-            check_noise(seen, cell.registration, trial, look, tally.releases)
+            check_noise(seen, cell.registration, trial, look, tally.noises)
     np.testing.assert_array_equal(drawn(cell, found.masses).sum(axis=-1), found.records)
     np.testing.assert_array_equal(found.dropped, found.withheld)
     assert not (found.answered & found.withheld).any()

@@ -273,7 +273,7 @@ def test_a_trial_with_dropout_is_what_the_server_sees() -> None:
         for t, look in enumerate(method.looks):
             releases = int(events.answered[trial, : t + 1].sum())
             slots = tuple(events.slots[trial, t].tolist())
-            tally = replace(empty(reg), slots=slots, releases=releases, sums=sums[trial, t])
+            tally = replace(empty(reg), slots=slots, noises=releases, sums=sums[trial, t])
             seen.append(sealed.see(reg, tally, before, look.share))
             now, before = sealed.decide(reg, seen), releases
             np.testing.assert_array_equal(found.certified[trial, t, cell.kept], now.certified)

@@ -272,11 +272,11 @@ def _real_looks(reg: Any, records: Any) -> tuple[list[Look], Evidence]:
     rule, rng = reg.mechanism, np.random.default_rng(5)
     sites = uniform(reg, [units_of(records, name, "record") for name in ("a", "b")])
     noise: Any = np.zeros((4, 2, rule.basis.p), dtype=np.int64)
-    seen, looks, before, releases = [], [], None, 0
+    seen, looks, before, releases = [], [], None, 0.0
     for tally, total in streams(reg, sites, trials=4, seed=3):
-        for _ in range(tally.releases - releases):
+        for _ in range(round(tally.noises - releases)):
             noise = noise + discrete_gaussian(rng, rule.scale, noise.shape)
-        releases = tally.releases
+        releases = tally.noises
         one = Sample(masses(reg, rule.basis.encode(total) + noise, releases), tally.total, transfer(reg, tally))
         before = look(reg, one, before)
         seen.append(one)

@@ -96,9 +96,9 @@ def test_the_tally_counts_noise_by_release_and_slots_by_site(tmp_path: Path, agg
     run = run_of(tmp_path, reg)
     replay = Replay(reg, entries_of(run))
     per_round = 1 if aggregation == "holder" else len(SITES)
-    assert replay.tally.releases == 3 * per_round == 3 * noises(reg, [100, 100, 100])
+    assert replay.tally.noises == 3 * per_round == 3 * noises(reg, [100, 100, 100])
     assert replay.tally.slots == (300, 300, 300)
-    noise = masses(reg, replay.tally.sums, replay.tally.releases).noise
+    noise = masses(reg, replay.tally.sums, replay.tally.noises).noise
     np.testing.assert_array_equal(noise.uu, suffix_variance(reg.mechanism) * (3 * per_round))
     body = verify(run).certificate
     assert (body.releases, body.records) == (3 * per_round, 900)
@@ -300,7 +300,7 @@ def test_a_missing_release_is_charged_once_for_the_slots_of_every_site() -> None
         Closed(round=1),
     ):
         replay.step(entry)
-    assert (replay.tally.missing, replay.tally.releases, replay.left) == ((100, 100, 100), 1, [200, 200, 200])
+    assert (replay.tally.missing, replay.tally.noises, replay.left) == ((100, 100, 100), 1, [200, 200, 200])
     margin = plausible_margins(reg, 1)
     np.testing.assert_allclose(replay.tally.charge.unsupported, 300 + margin.high + margin.low_supported)
 

@@ -26,6 +26,7 @@ from typing import Any, get_args
 import pytest
 
 from fedsrc.common.canonical import digest_bytes
+from fedsrc.common.places import mask_beside
 from fedsrc.common.signing import Key, load, public_hex
 from fedsrc.errors import DamagedError, FedsrcError
 from fedsrc.federation.flower import app
@@ -42,6 +43,7 @@ from fedsrc.federation.live.play import finished, hold_transcript, live_session
 from fedsrc.federation.live.site_socket import Door
 from fedsrc.federation.live.transport import Letter, Patience, Reply
 from fedsrc.protocol.handshake import Challenge, Hello, parse_hello
+from fedsrc.protocol.mask_key import MaskKey
 from fedsrc.protocol.messages import Refusal, Release, Request, SignedRequest, parse_release
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
@@ -714,7 +716,11 @@ def test_a_trial_set(tmp_path: Path) -> None:
         folder = tmp_path / "t" / name
         assert name_of_private(folder / "node.key") == name_of_public(folder / "node.pub")
         assert public_hex(load(folder / "site.key")) == public[name] == (folder / "site.pub").read_text().strip()
-        assert (folder / "node.key").stat().st_mode & 0o777 == (folder / "site.key").stat().st_mode & 0o777 == 0o600
+        private = [folder / "node.key", folder / "site.key", mask_beside(folder / "site.key")]
+        assert {path.stat().st_mode & 0o777 for path in private} == {0o600}
+        word = MaskKey.model_validate_json((folder / f"{name}.mask.json").read_bytes())
+        assert word.genuine
+        assert (word.site, word.key, word.mask) == (name, public[name], public_hex(load(private[2])))
     server = tmp_path / "t" / "server"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(server / "tls.pem", server / "tls.key")

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -17,7 +17,7 @@ from pathlib import Path
 import polars as pl
 
 from fedsrc.common.clock import utc_now
-from fedsrc.common.places import labels_beside
+from fedsrc.common.places import labels_beside, mask_beside
 from fedsrc.common.signing import load
 from fedsrc.federation.airgap import answer_file, collect, start
 from fedsrc.federation.flower.processes import Process, descendants, free_port
@@ -25,6 +25,7 @@ from fedsrc.federation.flower.trial_keys import make_trial
 from fedsrc.federation.local import plan_table
 from fedsrc.planning.plan import Wish
 from fedsrc.planning.register import Choices, development_part, register_grid
+from fedsrc.protocol.mask_key import MaskKey
 from fedsrc.protocol.messages import read_request
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
@@ -42,9 +43,12 @@ PATIENCE = float(os.environ.get("FEDSRC_TEST_SECONDS", "300"))
 
 class World:
     """A folder with everything that a live run of a few sites needs: so many rounds on a grid, or a planned run, whose
-    labels may come on demand."""
+    labels may come on demand; sites may be in cohorts."""
 
-    def __init__(self, folder: Path, sites: tuple[str, ...], rounds: int | Wish, *, on_demand: bool = False) -> None:
+    def __init__(
+        self, folder: Path, sites: tuple[str, ...], rounds: int | Wish, *, on_demand: bool = False,
+        cohorts: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:  # fmt: skip
         self.folder, self.sites, self.port = folder, sites, free_port()
         self.trial, self.run = folder / "t", folder / "run"
         self.truth = dict[str, float]()  # of answers that people label
@@ -53,6 +57,10 @@ class World:
             target_risk=0.3, epsilon=4.0, server_key=public["server"], site_keys={name: public[name] for name in sites},
             capacities=dict.fromkeys(sites, 400), labels="on demand" if on_demand else "there",
         )  # fmt: skip
+        if cohorts is not None:
+            words = [(self.trial / name / f"{name}.mask.json").read_bytes() for name in sites]
+            keys = [MaskKey.model_validate_json(each) for each in words]
+            choices = replace(choices, aggregation="cohorts", cohorts=cohorts, mask_keys=keys)
         self.registration = self._planned(choices, rounds) if isinstance(rounds, Wish) else register_grid(
             replace(choices, batch=60, rounds=rounds, policy="final", thresholds=10, grid=True), sites
         )  # fmt: skip
@@ -135,15 +143,17 @@ class World:
         key = load(self.trial / "server" / "server.key")
         done = start(self.registration, folder, key)
         while done.certificate is None:
-            done = collect(folder, [self._answer(path) for path in done.waiting], key)
+            done = collect(folder, [file for path in done.waiting for file in self._answers(path)], key)
 
-    def _answer(self, path: Path) -> Path:
-        site = read_request(path).request.site
-        with closing(Ledger(self.ledger(site))) as ledger:
-            data = answer_file(path, lambda: Table(self.table(site)), ledger, load(self.trial / site / "site.key"))
-        target = self.folder / path.name.replace("request", "release")
-        target.write_bytes(data)
-        return target
+    def _answers(self, path: Path) -> Iterator[Path]:
+        for site in self.registration.answering(read_request(path).request):
+            table, key = Table(self.table(site)), self.trial / site / "site.key"
+            mask = None if self.registration.cohorts is None else load(mask_beside(key))
+            with closing(Ledger(self.ledger(site))) as ledger:
+                data = answer_file(path, lambda table=table: table, ledger, load(key), mask=mask)
+            target = self.folder / f"{site}.{path.name.replace('request', 'release')}"
+            target.write_bytes(data)
+            yield target
 
 
 def write_table(path: Path, site: str, seed: int) -> None:
@@ -188,9 +198,10 @@ def words_of(pid: int) -> str:
 
 
 @contextmanager
-def running(world: World) -> Iterator[dict[str, Started]]:
-    """The sites, each with its SuperNode."""
-    sites = {name: Started(world.site(name), world.folder / f"{name}.out") for name in world.sites}
+def running(world: World, *, without: str = "") -> Iterator[dict[str, Started]]:
+    """The sites, each with its SuperNode; one of them may be left out."""
+    there = [name for name in world.sites if name != without]
+    sites = {name: Started(world.site(name), world.folder / f"{name}.out") for name in there}
     try:
         yield sites
     finally:
@@ -229,7 +240,12 @@ def check(world: World) -> Account:
     found = world.account()
     assert found.faultless, found
     if found.undisturbed:
-        world.by_files(world.folder / "files")
-        for name in (TRANSCRIPT, CERTIFICATE):
-            assert (world.folder / "files" / name).read_bytes() == (world.run / name).read_bytes()
+        check_by_files(world)
     return found
+
+
+def check_by_files(world: World) -> None:
+    """The files mode on the same ledgers writes the same transcript and certificate."""
+    world.by_files(world.folder / "files")
+    for name in (TRANSCRIPT, CERTIFICATE):
+        assert (world.folder / "files" / name).read_bytes() == (world.run / name).read_bytes()

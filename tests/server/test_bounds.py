@@ -21,7 +21,7 @@ from fedsrc.protocol.messages import Release
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.bounds import Look, Sample, down, for_target_only, look, report, sample, up
 from fedsrc.server.tally import Charge, Masses, add, empty, implausible, lose, transfer
-from tests.support.helpers import registration, table
+from tests.support.helpers import gives, registration, table
 
 SITES = table(600, sites=("a", "b"))
 METHODS = ["contrast", "variance-adaptive", "ratio"]
@@ -84,7 +84,7 @@ def test_decision_equals_the_golden_mathematics() -> None:
     rule = reg.mechanism
     rng = np.random.default_rng(2)
     sums = rule.basis.encode(rng.integers(0, 200, (2, 5)))
-    tally = replace(empty(reg), slots=(700,), releases=4, sums=sums)
+    tally = replace(empty(reg), slots=(700,), noises=4, sums=sums)
     seen = sample(reg, tally)
     v = rule.basis.variance_factor() * (rule.scale / rule.grid) ** 2 * 4
     np.testing.assert_allclose(seen.masses.noise.uu, v, rtol=1e-12)
@@ -137,7 +137,7 @@ def test_the_paper_preset_gives_the_papers_widths() -> None:
     reg = registration(thresholds=20, grid=True, preset="paper", target_risk=0.3)
     rng = np.random.default_rng(0)
     sums = np.cumsum(rng.integers(0, 50, (2, 21)), axis=0)
-    tally = replace(empty(reg), slots=(28875,), releases=150, sums=sums)
+    tally = replace(empty(reg), slots=(28875,), noises=150, sums=sums)
     seen = sample(reg, tally)
     decided = look(reg, seen)
     bounds = report(reg, seen, decided)
@@ -195,21 +195,27 @@ def test_plausibility_limits_are_the_registered_ones() -> None:
     log_term = math.log(3 * m * math.pi**2 * number**2 / (6 * 0.0001))
     low = float(np.sqrt(2 * v * log_term)[2])
     high = float(np.sqrt(4 * v * log_term)[2])
-    assert implausible(reg, released(reg, [0, 0, 0, 0], [0, 0, 0, -math.floor(low)]), number) is None
-    assert "negative" in (implausible(reg, released(reg, [0, 0, 0, 0], [0, 0, 0, -math.ceil(low)]), number) or "")
-    assert "negative" in (implausible(reg, released(reg, [0, 0, 0, -math.ceil(low)], [0, 0, 0, 0]), number) or "")
+    assert implausible(reg, gives(released(reg, [0, 0, 0, 0], [0, 0, 0, -math.floor(low)])), number) is None
+    assert "negative" in (
+        implausible(reg, gives(released(reg, [0, 0, 0, 0], [0, 0, 0, -math.ceil(low)])), number) or ""
+    )
+    assert "negative" in (
+        implausible(reg, gives(released(reg, [0, 0, 0, -math.ceil(low)], [0, 0, 0, 0])), number) or ""
+    )
     over = 200 + math.floor(high)
-    assert implausible(reg, released(reg, [0, 0, 0, over], [0, 0, 0, 0]), number) is None
-    assert "more mass" in (implausible(reg, released(reg, [0, 0, 0, over + 1], [0, 0, 0, 0]), number) or "")
+    assert implausible(reg, gives(released(reg, [0, 0, 0, over], [0, 0, 0, 0])), number) is None
+    assert "more mass" in (implausible(reg, gives(released(reg, [0, 0, 0, over + 1], [0, 0, 0, 0])), number) or "")
     paper = registration(thresholds=3, grid=True, preset="paper")
-    assert implausible(paper, released(paper, [0, 0, 0, 10**6], [0, 0, 0, 0]), number) is None  # no budget, no check
+    assert (
+        implausible(paper, gives(released(paper, [0, 0, 0, 10**6], [0, 0, 0, 0])), number) is None
+    )  # no budget, no check
 
 
 def test_the_tally_adds_exactly() -> None:
     reg = registration(SITES, thresholds=3, grid=True)
     one, other = released(reg, [1, 2, 3, 4], [0, 1, 0, 1], 10), released(reg, [5, 0, 0, 1], [0, 0, 0, 2], 8)
-    tally = add(empty(reg), [([(0, 10)], one), ([(1, 8)], other)])
-    assert (tally.slots, tally.releases, tally.total) == ((10, 8), 2, 18)
+    tally = add(empty(reg), [gives(one), gives(other, 1)])
+    assert (tally.slots, tally.noises, tally.total) == ((10, 8), 2, 18)
     assert tally.sums.tolist() == (np.array([one.first, one.second]) + np.array([other.first, other.second])).tolist()
 
 
@@ -222,10 +228,10 @@ def test_a_missing_release_is_charged_with_the_worst_that_passes_for_honest(seed
     reach = int(3 * base.mechanism.scale / 256) + 2
     first, second = rng.integers(-reach, n + reach, (2, 4)).tolist()
     withheld = released(base, first, second, n)
-    if implausible(base, withheld, 5) is not None:
+    if implausible(base, gives(withheld), 5) is not None:
         return
-    before = add(empty(base), [([(0, 700)], released(base, [0, 300, 200, 100], [0, 20, 10, 5], 700))])
-    charged, folded = (sample(base, t) for t in (lose(base, before, [(0, n)], 5), add(before, [([(0, n)], withheld)])))
+    before = add(empty(base), [gives(released(base, [0, 300, 200, 100], [0, 20, 10, 5], 700))])
+    charged, folded = (sample(base, t) for t in (lose(base, before, [(0, n)], 5), add(before, [gives(withheld)])))
     assert charged.N == folded.N
     np.testing.assert_array_equal(charged.masses.noise.uu, folded.masses.noise.uu)
     rungs = betting.ladder(base.certificate.ladder)  # type: ignore[union-attr]
@@ -242,9 +248,9 @@ def test_charging_content_alone_would_be_invalid_under_noise() -> None:
     """The mutant "charge n unsupported units and forget the noise": a plausible release can be worse than that."""
     reg = registration(thresholds=3, grid=True, epsilon=1.0, dropout="adversarial")
     n = 5
-    reach = int(math.sqrt(float(sample(reg, replace(empty(reg), releases=1)).masses.noise.ss[0])))
+    reach = int(math.sqrt(float(sample(reg, replace(empty(reg), noises=1)).masses.noise.ss[0])))
     withheld = released(reg, [0, 0, 0, -3 * reach], [0, 0, 0, 3 * reach], n)
-    assert implausible(reg, withheld, 1) is None
+    assert implausible(reg, gives(withheld), 1) is None
     x, y = betting.slopes(0.2, 1.0)
     assert float(x) * 3 * reach - float(y) * 3 * reach < n * float(x)  # worse than all slots unsupported
 

@@ -46,7 +46,7 @@ from fedsrc.site.policy import allow
 from fedsrc.site.release import make_release
 from fedsrc.site.site import open_sites
 from fedsrc.site.streamed import open_table
-from tests.support.helpers import FIRST, changed, registration, single_units, table
+from tests.support.helpers import FIRST, changed, gives, registration, single_units, table
 
 ANSWERS, TIME = 4, "2026-01-02T03:04:05Z"
 
@@ -250,8 +250,8 @@ def test_each_of_the_seven_events_is_refused(which: str) -> None:
         numbers = [round(each) for each in whole]
         return made.model_copy(update={"first": tuple(numbers[:2]), "second": tuple(numbers[2:])})
 
-    assert implausible(reg, release(0.999), 3) is None
-    assert implausible(reg, release(1.001), 3) is not None
+    assert implausible(reg, gives(release(0.999)), 3) is None
+    assert implausible(reg, gives(release(1.001)), 3) is not None
 
 
 def null_law(reg: Registration, r: float, kind: str, share: float = 0.0) -> Support:

@@ -42,7 +42,16 @@ from fedsrc.site.ledger import Ledger
 from fedsrc.site.release import make_release
 from fedsrc.site.site import open_sites
 from fedsrc.site.streamed import open_table
-from tests.support.helpers import FIRST, changed, registration, release_of, sealed_registration, single_units, table
+from tests.support.helpers import (
+    FIRST,
+    changed,
+    gives,
+    registration,
+    release_of,
+    sealed_registration,
+    single_units,
+    table,
+)
 
 
 def run(tmp_path: Path, reg: Registration, records: Records) -> Certificate:
@@ -188,7 +197,7 @@ def test_a_very_large_honest_release_without_noise_is_not_refused(loss: float) -
     for score in (0.5, 0.6, 0.9):
         counts = counted(reg, single_units([score], [loss])) * n
         release = make_release(reg, request, counts, FIRST, order="shuffled", time="2026-01-02T03:04:05Z")
-        assert sealed.implausible(reg, release, 1) is None
+        assert sealed.implausible(reg, gives(release), 1) is None
 
 
 def worst_units(slots: int) -> Units:
@@ -223,14 +232,15 @@ def test_honest_releases_are_plausible_and_invented_ones_are_not(records: Record
         return base.model_copy(update={"first": tuple(whole[:length]), "second": tuple(whole[length:])})
 
     refused = sum(
-        sealed.implausible(reg, held(exact + rng.normal(0, rule.scale, exact.size)), 1) is not None for _ in range(300)
+        sealed.implausible(reg, gives(held(exact + rng.normal(0, rule.scale, exact.size))), 1) is not None
+        for _ in range(300)
     )
     assert refused == 0
     for place in range(exact.size):
         for sign in (-1, 1):
             forged = exact.astype(np.float64)
             forged[place] += sign * 60 * rule.scale
-            assert sealed.implausible(reg, held(forged), 1) is not None
+            assert sealed.implausible(reg, gives(held(forged)), 1) is not None
 
 
 def test_streamed_and_whole_tables_count_alike(tmp_path: Path) -> None:

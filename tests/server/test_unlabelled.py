@@ -117,7 +117,7 @@ def test_a_look_decides_by_the_line_of_its_mixture(tmp_path: Path) -> None:
     reg = planned(tmp_path, records, more, weights={"north": 0.3, "south": 0.7}, drift={"north": 0.01, "south": 0.0},
                   dropout="adversarial")  # fmt: skip
     assert reg.unlabelled is not None
-    tally = lose(reg, replace(empty(reg), slots=(100, 300), releases=1), [(0, 20)], 2)
+    tally = lose(reg, replace(empty(reg), slots=(100, 300), noises=1), [(0, 20)], 2)
     look = sealed.see(reg, tally, 0, 1.0)
     eta = 0.01 * 0.3 + abs(120 / 420 - 0.3)
     assert look.eta == pytest.approx(eta)
@@ -297,10 +297,10 @@ def test_exact_counts_are_tested_by_the_binomial_tail(tmp_path: Path) -> None:
     accepted, unsupported = look[0].accepted, 0.2 * look[0].accepted - look[0].contrast
     p = binom.cdf(np.rint(unsupported), np.rint(accepted), 0.2)
     np.testing.assert_allclose(look[0].L, -np.log(p), rtol=1e-6)
-    lost = sealed.see(reg, lose(reg, replace(empty(reg), slots=(10,), releases=1), [(0, 4)], 2), 0, 1.0)
+    lost = sealed.see(reg, lose(reg, replace(empty(reg), slots=(10,), noises=1), [(0, 4)], 2), 0, 1.0)
     np.testing.assert_allclose(lost.L, 0.0, atol=1e-6)  # four answers, all accepted and unsupported
     supported = reg.mechanism.contrasts.encode(np.zeros(len(p), dtype=np.int64), np.full(len(p), 100))
-    tally = lose(reg, replace(empty(reg), slots=(100,), releases=1, sums=supported), [(0, 100)], 2)
+    tally = lose(reg, replace(empty(reg), slots=(100,), noises=1, sums=supported), [(0, 100)], 2)
     half = sealed.see(reg, tally, 0, 1.0)
     shown = sealed.report(reg, half, sealed.decide(reg, [half])).contrast_upper
     assert np.all(shown > 0.5 - 0.2)  # half of the units may be unsupported

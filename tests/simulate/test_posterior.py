@@ -79,7 +79,7 @@ def test_noise_widens_what_sums_leave_open() -> None:
         reg = registration(RECORDS, grid=True, epsilon=epsilon)
         [law] = laws_of(reg)
         exact = reg.mechanism.basis.encode(np.rint(1000 * np.tensordot(law.law, law.masses, 1)).astype(np.int64)[None])
-        tally = replace(empty(reg), slots=(1000,), releases=1, sums=exact[0])
+        tally = replace(empty(reg), slots=(1000,), noises=1, sums=exact[0])
         widths[epsilon] = contrasts(reg, from_tally(reg, tally, 1000, 3)).std(axis=0)
         error = np.sqrt(sampled_rates(reg, [law], [1.0]).contrast_error ** 2 * len(RECORDS) / 1000)
         assert widths[epsilon].max() < (1.5 if math.isinf(epsilon) else 9) * error.max()

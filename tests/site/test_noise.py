@@ -22,7 +22,7 @@ from fedsrc.server.bounds import sample
 from fedsrc.server.recruiter import make_requests
 from fedsrc.server.tally import add, empty
 from fedsrc.site.noise import add_discrete_gaussian
-from tests.support.helpers import changed, registration, release_of, single_units
+from tests.support.helpers import changed, gives, registration, release_of, single_units
 
 Floats = NDArray[np.float64]
 ALARM = 1e-7
@@ -109,7 +109,7 @@ def test_mean_wealth_of_real_releases_at_the_boundary() -> None:
     logs: dict[float, list[Floats]] = {1.0: [], 0.0: [], 2.0: []}
     for _ in range(trials):
         units = single_units(rng.random(4).tolist(), (rng.random(4) < r).astype(float).tolist())
-        tally = add(empty(reg), [([(0, 4)], release_of(reg, request, units))])
+        tally = add(empty(reg), [gives(release_of(reg, request, units))])
         seen = sample(reg, tally).masses
         for factor, log in logs.items():
             V = Covariance(*(factor * v for v in seen.noise))

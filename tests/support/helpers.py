@@ -15,6 +15,7 @@ from fedsrc.protocol.messages import Link, Release, Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import counted
 from fedsrc.records.units import Records, Units
+from fedsrc.server.tally import Given
 from fedsrc.site.release import make_release
 from tests.support import ROOT
 
@@ -53,6 +54,11 @@ def registration(records: Records | None = None, **choices: Any) -> Registration
     settings = {"target_risk": 0.2, "epsilon": 4.0, "public_development": True, **choices}
     picked = Choices(**settings)
     return register(picked, records, development_part(records, picked.unit, 0.2))
+
+
+def gives(release: Release, site: int = 0) -> Given:
+    """What a release gives the tally."""
+    return Given([(site, release.slots)], (*release.first, *release.second))
 
 
 def changed(base: Registration, **sections: dict[str, Any]) -> Registration:

@@ -23,10 +23,7 @@ from fedsrc.federation.live.guard import Guard
 from fedsrc.federation.live.transport import Letter, Node, Reply
 from fedsrc.protocol.messages import SignedRequest, parse_request
 from fedsrc.protocol.names import TRANSCRIPT
-from fedsrc.protocol.registration import Registration
 from fedsrc.site.ledger import Ledger
-from research.attacks.struck import NAMES, key
-from tests.support.helpers import table
 from tests.support.live_fate import ON_DISK, Fate, Fault, KilledError
 
 MISCHIEF = ("delayed", "doubled", "misread", "reordered", "error")
@@ -40,8 +37,8 @@ class Site:
 
     folder: Path
     name: str
-    registration: Registration
     fate: Fate
+    serve: Callable[[Ledger], Guard]
     guard: Guard | None = None
     ledger: Ledger | None = None
     dying: Fault | None = None  # during the answer that is being made
@@ -49,10 +46,8 @@ class Site:
 
     def start(self) -> None:
         with self._at_work():
-            number = NAMES.index(self.name)
-            find = partial(table, 200, seed=number + 50, ids=True)
             self.ledger = Ledger(self.folder / f"{self.name}.ledger", must_exist=True)
-            self.guard = Guard(self.registration, self.name, self.ledger, find, key(number))
+            self.guard = self.serve(self.ledger)
             self.guard.open()
 
     def stop(self) -> None:
@@ -93,7 +88,7 @@ class Site:
         with closing(sqlite3.connect(self.folder / f"{self.name}.ledger")) as sql:
             row = sql.execute("SELECT release FROM release WHERE request = ?", (order.request.digest,)).fetchone()
         with (self.folder / OUT).open("a") as file:
-            print(order.request.digest, digest_bytes(release), file=file)
+            print(f"{self.name}:{order.request.digest}", digest_bytes(release), file=file)
         assert row is not None, "a release left its site before it was in the ledger"
 
     @contextmanager

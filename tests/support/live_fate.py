@@ -6,7 +6,7 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -44,21 +44,21 @@ class Fault:
     late: bool = False  # its moments begin with the transcript's last line
 
     @classmethod
-    def draw(cls, kind: Kind, rng: random.Random, *, late: bool = False) -> Fault:
+    def draw(cls, kind: Kind, rng: random.Random, sites: Sequence[str], *, late: bool = False) -> Fault:
         away = rng.uniform(0.5, 6.0) if rng.random() < 0.8 else rng.uniform(15.0, 50.0)
         writing = kind in WRITES and (late or rng.random() < 0.5)
         gap = rng.randint(1, LAST if late else WRITES[kind] if writing else GAPS[kind])
-        return cls(kind, rng.choice(HOW[kind]), gap, rng.choice(NAMES), rng.randint(1, 6), away, writing, late)
+        return cls(kind, rng.choice(HOW[kind]), gap, rng.choice(sites), rng.randint(1, 6), away, writing, late)
 
 
-def schedule(seed: int) -> list[Fault]:
+def schedule(seed: int, sites: Sequence[str] = NAMES) -> list[Fault]:
     """Every kind of process once, some twice or more, the machine often; and sometimes one just before the end."""
     rng = random.Random(f"schedule {seed}")
     kinds: list[Kind] = [*PROCESSES, *rng.choices(PROCESSES, k=rng.randint(0, 3))]
     kinds += ["machine"] * rng.choice((0, 1, 1, 2))
     ends: tuple[tuple[Kind, ...], ...] = ((), (), ("server app",), ("machine",), ("server app", "machine"))
-    last = [Fault.draw(kind, rng, late=True) for kind in rng.choice(ends)]
-    return [*(Fault.draw(kind, rng) for kind in kinds), *last]
+    last = [Fault.draw(kind, rng, sites, late=True) for kind in rng.choice(ends)]
+    return [*(Fault.draw(kind, rng, sites) for kind in kinds), *last]
 
 
 class KilledError(BaseException):
@@ -84,11 +84,11 @@ def struck(folder: Path) -> list[dict[str, Any]]:
 class Fate:
     """Decides when planned faults strike, each kind by its own count, and knows who is at work."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, sites: Sequence[str] = NAMES) -> None:
         self.folder, self.journal = folder, Journal(folder)
         done = Counter(line["kind"] for line in struck(folder) if line["planned"])
         self._left: dict[Kind, list[Fault]] = {kind: [] for kind in HOW}
-        for fault in schedule(seed):
+        for fault in schedule(seed, sites):
             self._left[fault.kind].append(fault)
         self._left = {kind: faults[done[kind] :] for kind, faults in self._left.items()}
         self._moments = Counter[Kind]()

@@ -14,14 +14,18 @@ import random
 import sqlite3
 import traceback
 from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 from fedsrc.common import durable as files
+from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.airgap import answer_file, collect, start
+from fedsrc.federation.live.guard import Guard
 from fedsrc.federation.live.play import finished, live_session, play
 from fedsrc.federation.live.transport import Patience
 from fedsrc.protocol.messages import read_request
@@ -43,7 +47,7 @@ ATTEMPTS = 60  # Flower runs until a run must have ended
 FRUITLESS = 3  # Flower runs in a row that add nothing: `fedsrc server` gives up, and is started again
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["tests.support.crash_scenarios", "tests.support.live_scenarios", "tests.support.live_faults"]
+    [f"tests.support.{name}" for name in ("crash_scenarios", "live_scenarios", "live_faults", "cohort_faults")]
 )
 
 
@@ -61,14 +65,34 @@ def faults_registration(weighted: bool) -> Registration:
     return Registration.model_validate(fields)
 
 
+class Setting(NamedTuple):
+    """What is played: a registration, its server, its sites as they are started, and what carries letters."""
+
+    registration: Registration
+    server: Key
+    sites: Mapping[str, Callable[[Ledger], Guard]]
+    engine: type[Engine] = Engine
+
+
+def three_sites(seed: int) -> Setting:
+    """Three sites that each add their own noise."""
+    reg = faults_registration(bool(seed % 2))
+
+    def serve(number: int, ledger: Ledger) -> Guard:
+        find = partial(table, 200, seed=number + 50, ids=True)
+        return Guard(reg, NAMES[number], ledger, find, key(number))
+
+    return Setting(reg, SERVER, {name: partial(serve, number) for number, name in enumerate(NAMES)})
+
+
 class Machine:
     """Everything, from start-up to the end of the run or of the machine."""
 
-    def __init__(self, folder: Path, seed: int, life: int) -> None:
-        self.folder, self.registration = folder, faults_registration(bool(seed % 2))
-        self.fate = Fate(folder, seed)
-        self.sites = {name: Site(folder, name, self.registration, self.fate) for name in NAMES}
-        self.engine = Engine(self.fate, self.sites, random.Random(f"life {seed} {life}"))
+    def __init__(self, folder: Path, seed: int, life: int, setting: Setting) -> None:
+        self.folder, self.setting = folder, setting
+        self.fate = Fate(folder, seed, tuple(setting.sites))
+        self.sites = {name: Site(folder, name, self.fate, serve) for name, serve in setting.sites.items()}
+        self.engine = setting.engine(self.fate, self.sites, random.Random(f"life {seed} {life}"))
         self.engine.link += 1000 * life
         self._wrap()
 
@@ -102,7 +126,7 @@ class Machine:
             except (KilledError, ConnectionError):
                 self.fate.journal("new Flower run")
             except FedsrcError as error:
-                if not error.what.startswith("no site came"):
+                if not error.what.startswith(("no site", "no cohort")):
                     raise
                 self.fate.journal("nobody came")
             fruitless = 0 if self._size() > before else fruitless + 1
@@ -114,9 +138,9 @@ class Machine:
         raise AssertionError("the run never ended")
 
     def _run_once(self) -> bool:
-        reg, run = self.registration, self.folder / "run"
-        if finished(live_session(reg, run, SERVER)) is None:
-            play(reg, run, SERVER, self.engine, patience=PATIENCE, clock=self.engine)
+        reg, key, run = self.setting.registration, self.setting.server, self.folder / "run"
+        if finished(live_session(reg, run, key)) is None:
+            play(reg, run, key, self.engine, patience=PATIENCE, clock=self.engine)
         return True
 
     def _size(self) -> int:
@@ -124,10 +148,10 @@ class Machine:
         return path.stat().st_size if path.exists() else 0
 
 
-def child(folder: str, seed: int, life: int) -> None:
+def child(folder: str, seed: int, life: int, setting: Callable[[int], Setting]) -> None:
     """One life of the machine, in a process of its own."""
     try:
-        Machine(Path(folder), seed, life).live()
+        Machine(Path(folder), seed, life, setting(seed)).live()
     except BaseException:
         Path(folder, "trace").write_text(traceback.format_exc())
         os._exit(1)
@@ -152,21 +176,25 @@ def run_with_faults(folder: Path, seed: int) -> Outcome:
     for name in NAMES:
         with closing(Ledger(folder / f"{name}.ledger")) as ledger:
             allow(ledger, name, reg, max_epsilon=10.0)
-    lives = _lives(folder, seed)
+    lives = live_through(folder, seed, three_sites)
+    counts = Counter(str(line["kind"]) for line in struck(folder))
+    found = account(folder / "run", {name: folder / f"{name}.ledger" for name in NAMES})
+    return Outcome(seed, counts, lives, found, *asked_again(folder))
+
+
+def asked_again(folder: Path) -> tuple[int, int]:
+    """How many requests a site has answered more than once, and how many of them otherwise the second time."""
     given: dict[str, list[str]] = {}
     for line in (folder / OUT).read_text().splitlines():
         request, release = line.split()
         given.setdefault(request, []).append(release)
-    counts = Counter(str(line["kind"]) for line in struck(folder))
-    repeated = sum(len(each) > 1 for each in given.values())
-    differing = sum(len(set(each)) > 1 for each in given.values())
-    found = account(folder / "run", {name: folder / f"{name}.ledger" for name in NAMES})
-    return Outcome(seed, counts, lives, found, repeated, differing)
+    return sum(len(each) > 1 for each in given.values()), sum(len(set(each)) > 1 for each in given.values())
 
 
-def _lives(folder: Path, seed: int) -> int:
+def live_through(folder: Path, seed: int, setting: Callable[[int], Setting]) -> int:
+    """Play a run to its end, through as many lives of the machine as it takes; return how many."""
     for life in range(1, 10):
-        process = CONTEXT.Process(target=child, args=(str(folder), seed, life))
+        process = CONTEXT.Process(target=child, args=(str(folder), seed, life, setting))
         process.start()
         process.join()
         if process.exitcode == 0:

@@ -48,7 +48,7 @@ def alike(events: Events) -> Iterator[Ints]:
 
 def decisions(cell: Cell, events: Events, trials: Ints, sums: Ints) -> Iterator[tuple[int, Look]]:
     """Yield what those trials show after each round with a look."""
-    registration, now, seen, before = cell.played, None, list[sealed.Seen](), 0
+    registration, now, seen, before = cell.played, None, list[sealed.Seen](), 0.0
     last = int(np.flatnonzero((events.answered | events.dropped)[trials[0]].any(axis=-1)).max(initial=-1))
     for t, tally in enumerate(tallies(cell, events, trials, sums)):
         if tally.total == 0:
@@ -62,7 +62,7 @@ def decisions(cell: Cell, events: Events, trials: Ints, sums: Ints) -> Iterator[
             seen.append(sealed.see(registration, tally, before, share))
             now = sealed.decide(registration, seen)
             yield t, now
-        before = tally.releases
+        before = tally.noises
 
 
 def tallies(cell: Cell, events: Events, trials: Ints, sums: Ints) -> Iterator[Tally]:
@@ -76,5 +76,5 @@ def tallies(cell: Cell, events: Events, trials: Ints, sums: Ints) -> Iterator[Ta
             if withheld[k] and cell.setting.charged:
                 tally = lose(cell.played, tally, [(k, int(slots[t, k]))], number)
         came, releases = tuple(events.slots[one, t].tolist()), int(arrived[t]) + len(tally.lost)
-        tally = replace(tally, slots=came, releases=releases, sums=sums[trials, t])
+        tally = replace(tally, slots=came, noises=releases, sums=sums[trials, t])
         yield tally

@@ -16,6 +16,7 @@ from fedsrc.cli.types import EPSILON, SHARE, FilePath, many
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.kinds import Adjacency
 from fedsrc.planning.forecast import forecasts, from_declared, from_development
+from fedsrc.planning.plan import availability_words
 from fedsrc.protocol.registration import Registration
 
 LEVELS = (float("inf"), 8.0, 4.0, 2.0, 1.0)
@@ -61,5 +62,6 @@ def forecast_command(registration: Path, records: Path | None, output: str, **gi
         output,
         {"registration": registered.digest, "forecasts": [asdict(each) for each in found]},
         *(each.sentence() for each in found),
+        *availability_words(registered),
         "Estimates from simulated runs on these rates; the certificate decides.",
     )

@@ -10,7 +10,20 @@ from typing import Any, TypeVar, get_args
 import click
 from pydantic import BaseModel
 
-from fedsrc.cli.types import COUNTS, DIGITS, EPSILON, JOBS_AT_ONCE, NUMBERS, SHARE, TEXTS, FilePath, FolderPath, Parsed
+from fedsrc.cli.streams import flag
+from fedsrc.cli.types import (
+    COUNTS,
+    DIGITS,
+    EPSILON,
+    JOBS_AT_ONCE,
+    NAMES,
+    NUMBERS,
+    SHARE,
+    TEXTS,
+    FilePath,
+    FolderPath,
+    Parsed,
+)
 from fedsrc.common import places
 from fedsrc.monitor.monitor import MonitorChoices
 from fedsrc.planning.aim import Objective
@@ -46,6 +59,17 @@ def named(_context: click.Context, _option: click.Parameter, pairs: Iterable[str
             raise click.BadParameter(f"{pair!r} is not of the form NAME=VALUE, each name once")
         found[name] = value
     return found or None
+
+
+def cohorts(context: click.Context, option: click.Parameter, pairs: Iterable[str]) -> dict[str, tuple[str, ...]] | None:
+    """Read a repeatable NAME=SITE,..., each name once; None if there are none."""
+    found = named(context, option, pairs)
+    return None if found is None else {name: NAMES.parse(members) for name, members in found.items()}
+
+
+def several(_context: click.Context, _option: click.Parameter, values: tuple[Path, ...]) -> tuple[Path, ...] | None:
+    """Return the values of a repeatable option; None if there are none."""
+    return values or None
 
 
 def _labels(text: str) -> str:
@@ -91,6 +115,9 @@ JOBS = click.option("--jobs", type=JOBS_AT_ONCE, default=-1, help="Blocks of tri
 
 KEY = click.option("--key", type=FilePath, help="Signing key (PEM)  [default: the one that `fedsrc keys` shows]")
 SITE_KEY = click.option("--key", type=FilePath, required=True, help="The site's private key, which signs releases.")
+MASK_KEY = click.option(
+    "--mask-key", type=FilePath, help="The site's private mask key, for a cohort  [default: --key's file + .mask]"
+)
 CA = click.option("--ca", type=FilePath, help="Certificate of the authority that both ends trust: connections use TLS.")
 INSECURE = click.option("--insecure", is_flag=True, help="Talk to another machine without encryption.")
 
@@ -191,13 +218,23 @@ CHOICES: dict[str, tuple[Any, str]] = {  # its type, or how it is declared, and 
     "rounds": (click.IntRange(1), "Most rounds."),
     "aggregation": (
         click.Choice(get_args(Aggregation)),
-        "own: every site adds its own noise; holder: one process holds all sites and adds one noise a round."
+        "own: every site adds its own noise; holder: one process holds all sites and adds one noise a round; cohorts:"
+        " sites add up before anyone can read them, and share one noise."
         "  [default: own; holder for a table with several sites that is certified at once]",
+    ),
+    "cohorts": (
+        {"multiple": True, "callback": cohorts, "metavar": "NAME=SITE,..."},
+        "Sites that add up together, under a name; repeatable.  [default: all sites, as all]",
+    ),
+    "colluding": (click.IntRange(0), "Members of a cohort that may side with the server: privacy holds against them."),
+    "mask_keys": (
+        {"multiple": True, "type": FilePath, "callback": several},
+        "A site's public word on its mask key, which `fedsrc keys --mask` wrote; repeatable, one for every site.",
     ),
     "policy": (_one_of(Schedule, "policy"), "When to stop asking, and whom to ask."),
     "dropout": (
         _one_of(Schedule, "dropout"),
-        "What a site's absence may depend on.",
+        "What a site's absence may depend on.  [default: independent; with cohorts, adversarial]",
     ),
     "max_answers": (click.IntRange(1, 20), "Answers kept per source."),
     "answer_weight": (
@@ -275,14 +312,10 @@ def _choice(field: Field[Any], default: object) -> Option[Any]:
         default = field.default
     shown = "" if default is None else f"  [default: {default}]"
     how = kind if isinstance(kind, dict) else {"type": kind}
-    return click.option(_flag(field.name), field.name, default=None, help=about + shown, **how)
+    return click.option(flag(field.name), field.name, default=None, help=about + shown, **how)
 
 
 def given_choices(given: Mapping[str, object], *kinds: type[Choices] | type[Wish] | type[MonitorChoices]) -> list[str]:
     """Return the flags of choices that were made: on the command line or in the environment, for none has a default."""
     names = [field.name for kind in kinds for field in fields(kind)]
-    return [_flag(name) for name in names if given.get(name) is not None]
-
-
-def _flag(name: str) -> str:
-    return "--target" if name == "target_risk" else f"--{name.replace('_', '-')}"
+    return [flag(name) for name in names if given.get(name) is not None]

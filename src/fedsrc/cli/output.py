@@ -61,7 +61,7 @@ def finish(
     revoked = revoked or revocation_of(found, folder)
     outlook = after_abstention(replay) if found.status == "ABSTAIN" else None
     result = found.model_dump(include=SUMMARY)
-    shown = {"epsilon", "adjacency", "replacement_epsilon", "zero_out_epsilon", "delta"}
+    shown = {"epsilon", "adjacency", "replacement_epsilon", "zero_out_epsilon", "delta", "colluding", "epsilon_among"}
     result |= found.privacy.model_dump(include=shown)
     result |= {"strongest": None if found.strongest is None else found.strongest.model_dump()}
     result |= {"status": "REVOKED", "revoked": revoked.model_dump()} if revoked else {}

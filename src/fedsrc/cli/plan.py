@@ -65,10 +65,14 @@ def plan_command(records: Path, target: Path, sites: tuple[str, ...] | None, out
         say(line)
     write_whole(target, registration.to_toml().encode())
     found = {"registration": registration.digest, "file": str(target), "certificate": planned.kind,
-             "expected": planned.expected._asdict(), "other": planned.other._asdict()}  # fmt: skip
+             "expected": planned.expected._asdict(), "other": planned.other._asdict(),
+             "cohort": None if planned.together is None else planned.together._asdict()}  # fmt: skip
+    after = command("fedsrc", "certify", "FRESH.csv", "--registration", target)
+    if registration.cohorts is not None:
+        after = f"every site allows it, then {command('fedsrc', 'request', target)}"
     show(
         output,
         found,
         f"Registered {registration.digest}",
-        f"Next: {command('fedsrc', 'certify', 'FRESH.csv', '--registration', target)}",
+        f"Next: {after}",
     )

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from fedsrc.cli.options import CA, INSECURE, LEDGER_AND_TABLE, SITE_KEY, options
+from fedsrc.cli.options import CA, INSECURE, LEDGER_AND_TABLE, MASK_KEY, SITE_KEY, options
 from fedsrc.cli.streams import stop_on_terminate
 from fedsrc.cli.table import table_at
 from fedsrc.cli.types import FilePath
-from fedsrc.common.places import ledger_beside
+from fedsrc.common.places import ledger_beside, mask_beside
 from fedsrc.common.signing import load
 from fedsrc.federation.flower.plans import node_name, node_plan
 from fedsrc.federation.flower.processes import Tls
@@ -26,6 +26,7 @@ from fedsrc.protocol.registration import Registration
 @click.argument("records", type=FilePath)
 @click.option("--name", required=True, help="The site's name in the registration.")
 @SITE_KEY
+@MASK_KEY
 @click.option("--socket", type=FilePath, help="Where a relay connects  [default: beside the records]")
 @click.option("--log", type=FilePath, help="A file for the log, which also goes to stderr.")
 @click.option("--superlink", help="HOST:PORT of the server's SuperLink: a SuperNode is started beside the site.")
@@ -41,9 +42,12 @@ def site_command(registration: Path, records: Path, name: str, key: Path, **give
     stop_on_terminate()
     place, link, node_key = given["socket"] or socket_of(records), given["superlink"], given["node_key"]
     node = node_plan(name, records, place, link, Tls(given["ca"]), node_key, given["insecure"]) if link else None
+    registered, mask = Registration.read(registration), given["mask_key"]
+    if mask is None and registered.cohorts is not None and mask_beside(key).exists():
+        mask = mask_beside(key)
     with open_log(given["log"], aloud=True) as tell:
         serve_site(
-            Registration.read(registration), name, table_at(records, given), given["ledger"] or ledger_beside(records),
-            load(key), socket=place, node=node, node_key=node_name(node_key, private=link is not None),
-            fresh=given["fresh"], tell=tell,
+            registered, name, table_at(records, given), given["ledger"] or ledger_beside(records), load(key),
+            mask=mask, socket=place, node=node,
+            node_key=node_name(node_key, private=link is not None), fresh=given["fresh"], tell=tell,
         )  # fmt: skip

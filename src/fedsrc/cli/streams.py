@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TextIO
 import click
 
 ARGUMENT = re.compile(r"`(\w+)=(True|\d+|'[^'`]*'|\"[^\"`]*\"|)`")  # an argument, as errors of the library name it
+FLAGS = {"target_risk": "target", "cohorts": "cohort", "mask_keys": "mask-key"}  # where they are not alike
 
 
 class Unbroken(TextIOWrapper):
@@ -59,10 +60,14 @@ def in_flags(message: str) -> str:
     return ARGUMENT.sub(_flag, message)
 
 
+def flag(name: str) -> str:
+    """Return the flag that sets an argument of the library."""
+    return f"--{FLAGS.get(name, name.replace('_', '-'))}"
+
+
 def _flag(argument: re.Match[str]) -> str:
     name, value = argument.groups()
-    flag = f"--{name.replace('_', '-')}"
-    return flag if value in ("", "True") else f"{flag} {shlex.quote(str(ast.literal_eval(value)))}"
+    return flag(name) if value in ("", "True") else f"{flag(name)} {shlex.quote(str(ast.literal_eval(value)))}"
 
 
 def say(text: str) -> None:

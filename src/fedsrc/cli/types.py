@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from fedsrc.common.values import printable
+
 FilePath = click.Path(path_type=Path, dir_okay=False)
 FolderPath = click.Path(path_type=Path, file_okay=False)
 AnyPath = click.Path(path_type=Path)
@@ -84,6 +86,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _name(text: str) -> str:
+    if not text.strip():
+        raise ValueError("a name is not empty")
+    return printable(text)
+
+
 SHARE = Parsed("number", _share)
 EPSILON = Parsed("number", _epsilon)
 DIGITS = Parsed("64 hex digits", _digits)
@@ -98,4 +106,5 @@ def many(inner: Parsed) -> Parsed:
     return Parsed(f"{inner.name},...", lambda text: tuple(inner.parse(part.strip()) for part in text.split(",")))
 
 
+NAME = Parsed("name", _name)
 NAMES = many(Parsed("name", str))

@@ -52,6 +52,16 @@ def ledger_beside(records: Path) -> Path:
     return place.with_name(place.name + ".ledger")
 
 
+def mask_beside(key: Path) -> Path:
+    """The private mask key of a cohort's site: beside the file of its signing key."""
+    return key.with_name(key.name + ".mask")
+
+
+def sent_beside(mask: Path) -> Path:
+    """What was sent under a mask key: beside its file, whatever ledger answers."""
+    return mask.with_name(mask.name + ".sent")
+
+
 def labels_beside(records: Path) -> Path:
     """The labels that people give to a file of records: beside the file itself, whatever links lead to it."""
     place = records.resolve()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedsrc.common.durable import read_bytes, write_whole
-from fedsrc.common.signing import Key
+from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol import messages
 from fedsrc.protocol.certificate import Certificate, MonitorAccount
@@ -26,9 +26,12 @@ from fedsrc.server.session import Session, check_apart
 from fedsrc.server.state import Replay
 from fedsrc.site.admission import admit
 from fedsrc.site.ledger import Ledger
+from fedsrc.site.sent import once
 from fedsrc.site.streamed import open_site
 
 INBOX, REQUESTS = "inbox", "requests"
+SHOWN = 20  # members of a cohort whose releases are missing
+Taken = dict[tuple[str, str], Release]
 
 
 @dataclass
@@ -70,19 +73,42 @@ def collect(folder: Path, files: Iterable[Path], key: Key, *, without_missing: b
 
 
 def answer_file(
-    path: Path, find: Callable[[], Records | Table], ledger: Ledger, key: Key, *, fresh: bool = False
-) -> bytes:
-    """At a site: the release for a request file, under a registration the site has allowed.
+    path: Path, find: Callable[[], Records | Table], ledger: Ledger, key: Key, *, mask: Key | None = None,
+    sent: Path | None = None, fresh: bool = False,
+) -> bytes:  # fmt: skip
+    """At a site: the release for a request file, under a registration the site has allowed. `mask` is its mask key, for
+    requests to a cohort, and `sent` the file of what was sent under it.
 
     Records are found and read only once the request has passed every check; a table on disk is read in batches.
     """
     order = messages.read_request(path)
-    request = order.request
-    registration = admit(order, request.site, ledger, key, where=str(path))
-    stored = ledger.stored(request)
-    if stored is not None:
-        return stored  # the same bytes for ever, whatever became of the table
-    return open_site(registration, request.site, find(), ledger, key, fresh=fresh).release(request)
+    request, site = order.request, order.request.site
+    if request.of_cohort:
+        site = _member(request, ledger, key)
+    registration = admit(order, site, ledger, key, where=str(path))
+    mask = mask if request.of_cohort else None
+
+    def make() -> bytes:
+        stored = ledger.stored(request)
+        if stored is not None:
+            return stored  # the same bytes for ever, whatever became of the table
+        return open_site(registration, site, find(), ledger, key, mask=mask, fresh=fresh).release(request)
+
+    return once(sent, request, make)
+
+
+def _member(request: Request, ledger: Ledger, key: Key) -> str:
+    """Return which member of the asked cohort has this key, of those that have allowed its registration."""
+    for name in ledger.sites():
+        allowed = ledger.permitted(name, request.registration)
+        if allowed is not None and allowed.key_of(name) == public_hex(key):
+            return name
+    raise FedsrcError(
+        f"no site with this key has allowed registration {request.registration}",
+        where=str(ledger.path),
+        hint="a site has one ledger for all of its tables: name it with `ledger=`, and check the key's file; if none"
+        " has allowed it yet, read the registration, then `fedsrc allow registration.toml` if the site agrees",
+    )
 
 
 def _step(session: Session, files: Iterable[Path], *, without_missing: bool = False) -> Collected:
@@ -102,9 +128,9 @@ def _step(session: Session, files: Iterable[Path], *, without_missing: bool = Fa
     return outcome
 
 
-def _take_in(session: Session, files: Iterable[Path], outcome: Collected) -> dict[str, Release]:
-    """Check every file before anything changes, then keep those that answer an open request, by request."""
-    good = {}
+def _take_in(session: Session, files: Iterable[Path], outcome: Collected) -> Taken:
+    """Check every file before anything changes, then keep those that answer an open request, by request and site."""
+    good = dict[Path, tuple[Release, bytes]]()
     for path in files:
         data = read_bytes(path, MAX_BYTES)
         try:
@@ -116,24 +142,48 @@ def _take_in(session: Session, files: Iterable[Path], outcome: Collected) -> dic
             outcome.too_late[path] = earlier
             continue
         problem = session.replay.foreign(release) or messages.from_the_future(release)
+        if problem is None:
+            problem = _changed_mind(session, release, data, good.values())
         if problem is not None:
             raise FedsrcError(f"refused: {problem}", where=str(path), hint="nothing was changed")
         good[path] = release, data
     for path, (release, data) in good.items():
-        write_whole(_inbox(session, session.replay.asked[release.request]), data)
+        write_whole(_inbox(session, session.replay.asked[release.request], release.site), data)
         outcome.taken_in.append(path)
-    return {release.request: release for release, _ in good.values()}
+    return {(release.request, release.site): release for release, _ in good.values()}
 
 
-def _fold(session: Session, given: dict[str, Release], without_missing: bool) -> None:
+def _changed_mind(
+    session: Session, release: Release, data: bytes, good: Iterable[tuple[Release, bytes]]
+) -> str | None:  # fmt: skip
+    """Return why a release is refused after another of the same member: it may know what the others sent by now."""
+    request = session.replay.asked[release.request]
+    if not request.of_cohort:
+        return None
+    place = _inbox(session, request, release.site)
+    known = [text for each, text in good if (each.request, each.site) == (release.request, release.site)]
+    known += [read_bytes(place, MAX_BYTES)] if place.exists() else []
+    again = all(each == data for each in known)
+    return None if again else f"site {release.site!r} has given another release for it, which stands"
+
+
+def _fold(session: Session, given: Taken, without_missing: bool) -> None:
     """Close the open round if it can be, then ask the next one or end."""
     replay, transcript = session.replay, session.transcript
     if replay.ended is not None:
         return
     if replay.in_round and not replay.due:
-        answers = {digest: given.get(digest) or _kept(session, request) for digest, request in replay.asked.items()}
-        if without_missing or not any(isinstance(each, str) for each in answers.values()):
-            close(replay, transcript, answers)
+        found = {
+            digest: {
+                name: given.get((digest, name)) or _kept(session, request, name) for name in _sites(session, request)
+            }
+            for digest, request in replay.asked.items()
+        }
+        if without_missing or not any(isinstance(each, str) for several in found.values() for each in several.values()):
+            alone = {digest for digest, request in replay.asked.items() if not request.of_cohort}
+            close(replay, transcript, {
+                digest: next(iter(each.values())) if digest in alone else each for digest, each in found.items()
+            })  # fmt: skip
     reason = replay.why_over()
     if reason is not None:
         session.record(Ended(reason=reason))
@@ -141,9 +191,13 @@ def _fold(session: Session, given: dict[str, Release], without_missing: bool) ->
         ask(replay, transcript)
 
 
-def _kept(session: Session, request: Request) -> Answer:
+def _sites(session: Session, request: Request) -> tuple[str, ...]:
+    return session.registration.answering(request)
+
+
+def _kept(session: Session, request: Request, site: str) -> Answer:
     """A release that an earlier call took in."""
-    path = _inbox(session, request)
+    path = _inbox(session, request, site)
     return read_bytes(path, MAX_BYTES) if path.exists() else "no release arrived before the round was closed"
 
 
@@ -151,16 +205,24 @@ def _write_requests(session: Session) -> dict[Path, str]:
     """Write the files of open requests; return those that wait for a release, and whom each is for."""
     waiting = {}
     for request in session.replay.asked.values():
-        path = session.folder / REQUESTS / _name(request, "request")
+        path = session.folder / REQUESTS / f"{_name(request)}.request.json"
         write_whole(path, SignedRequest.by(request, session.key).to_bytes())
-        if not _inbox(session, request).exists():
-            waiting[path] = f"for site {request.site}, {request.slots:,} {session.registration.privacy.unit}s"
+        missing = [name for name in _sites(session, request) if not _inbox(session, request, name).exists()]
+        if missing:
+            whom = f"site{'s' * (len(missing) > 1)} {', '.join(missing[:SHOWN])}"
+            whom += f" and {len(missing) - SHOWN:,} more" if len(missing) > SHOWN else ""
+            units = f"{request.slots:,} {session.registration.privacy.unit}s"
+            waiting[path] = (
+                f"for {whom} of {request.asked}, {units} in all" if request.of_cohort else f"for {whom}, {units}"
+            )
     return waiting
 
 
-def _inbox(session: Session, request: Request) -> Path:
-    return session.folder / INBOX / _name(request, "release")
+def _inbox(session: Session, request: Request, site: str) -> Path:
+    """Where a release is kept: of a cohort, by the member's place in it."""
+    member = f"-{_sites(session, request).index(site) + 1}" if request.of_cohort else ""
+    return session.folder / INBOX / f"{_name(request)}{member}.release.json"
 
 
-def _name(request: Request, kind: str) -> str:
-    return f"round-{request.round:04d}-{request.number:06d}.{kind}.json"
+def _name(request: Request) -> str:
+    return f"round-{request.round:04d}-{request.number:06d}"

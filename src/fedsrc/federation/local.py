@@ -10,7 +10,7 @@ from fedsrc.common.signing import Key
 from fedsrc.errors import DamagedError, FedsrcError
 from fedsrc.planning.labels import as_developed
 from fedsrc.planning.plan import Planned, Wish, evidence, plan
-from fedsrc.planning.register import Choices, draft, origin_of, register
+from fedsrc.planning.register import Choices, draft, not_held, origin_of, register
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.disclosure import released_development
 from fedsrc.protocol.messages import Answer, Request
@@ -156,6 +156,8 @@ def certify_table(
     demand, they go to the file `labels`, and `NotYetError` says that a round waits for some."""
     if registration.monitor is not None:
         raise FedsrcError("this is the registration of a monitor", hint="`fedsrc monitor` takes it")
+    if registration.cohorts is not None:
+        raise not_held()
     session = Session(folder, registration, key)
     released_development(registration)
     with closing(Ledger(ledger_path)) as ledger:

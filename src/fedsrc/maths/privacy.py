@@ -115,3 +115,12 @@ def admits(spent: float, charge: float, cap: float) -> bool:
     Paper: Theorem (privacy), eq. (rho-transcript).
     """
     return spent + charge <= cap * (1.0 + 1e-12)
+
+
+def least_share(p: int, epsilon: float, delta: float) -> float:
+    """The least noise scale of a cohort's member, in lattice units, at which a sum of p coordinates is as if drawn at
+    once: 2, or where pi^2 s^2 = epsilon + log(14e6 p / delta), so that no more than delta / 1e6 is added to delta.
+
+    Theory: (xvii) Sum of discrete Gaussians.
+    """
+    return max(2.0, math.sqrt(epsilon + math.log(14e6 * p / delta)) / math.pi)

@@ -51,11 +51,13 @@ def criticals(alpha: ArrayLike, nu: ArrayLike, *, within: bool = False) -> Float
     return np.asarray((np.maximum(more, 0.0) if within else more) - np.log(alpha))
 
 
-def critical_near(alpha: ArrayLike, nu: ArrayLike) -> Floats:
-    """c(alpha, nu) of whole arrays, to 1e-6 and maybe from below: for plans and simulations, never a certificate."""
+def critical_near(alpha: ArrayLike, nu: ArrayLike, *, within: bool = False) -> Floats:
+    """c(alpha, nu) of whole arrays, to 1e-6 and maybe from below: for plans and simulations, never a certificate;
+    `within` as above."""
     alpha, sd = np.asarray(alpha, dtype=np.float64), np.sqrt(np.asarray(nu, dtype=np.float64))
     y = np.minimum(np.interp(sd, *_hazards()), -ndtri(alpha))
-    return np.asarray(np.where(sd > 0, log_ndtr(-y) + y * sd, 0.0) - np.log(alpha), dtype=np.float64)
+    more = np.where(sd > 0, log_ndtr(-y) + y * sd, 0.0)
+    return np.asarray((np.maximum(more, 0.0) if within else more) - np.log(alpha), dtype=np.float64)
 
 
 def critical_within(alpha: float, nu: float) -> float:

@@ -21,16 +21,17 @@ WORTH = 6  # percent more labels that a certificate is worth which is one percen
 @dataclass(frozen=True)
 class Aim:
     """What a plan is for: `units` calibrate, at so many sites. `noise` is the noise scale over the sensitivity,
-    sqrt(1 / (2 rho)), zero without privacy, and `releases` make up one round, each with its own. `moving`: the mixture
-    of sites may change between looks. `exact`: counts have neither noise nor drift, and are of one site. `acceptance`:
-    bounds on it at every threshold, from unlabelled records. `labels`: how many an answer at or above the lowest
-    threshold takes, times the answers of a unit."""
+    sqrt(1 / (2 rho)), zero without privacy, and one round has that of so many `releases`; `within`: or less, as a
+    cohort's members may add it. `moving`: the mixture of sites may change between looks. `exact`: counts have neither
+    noise nor drift, and are of one site. `acceptance`: bounds on it at every threshold, from unlabelled records.
+    `labels`: how many an answer at or above the lowest threshold takes, times the answers of a unit."""
 
     target_risk: Fraction
     units: int
     noise: float = 0.0
     sites: int = 1
-    releases: int = 1
+    releases: float = 1
+    within: bool = False
     looks: int = 1
     objective: Objective = "acceptance"
     risk_budget: float = 0.045

@@ -96,12 +96,14 @@ def _with_aim(registration: Registration, target_risk: float, epsilon: float, si
     schedule["policy"] = "recruit" if registration.schedule.policy == "recruit" else "first"
     fields["claim"]["target_risk"] = target_risk
     fields["privacy"]["epsilon"] = epsilon
+    if math.isinf(epsilon) and registration.cohorts is not None:
+        fields["aggregation"] = {"kind": "own"}  # without noise, nothing is shared
     fields["thresholds"] |= {"origin": "declared", "asked": None}
     fields["development"] = None
     if isinstance(registration.certificate, Betting):
         above = (rung for rung in registration.certificate.ladder if rung >= target_risk)  # those below decide nothing
         fields["certificate"]["ladder"] = sorted({*above, target_risk})
-    return Registration.model_validate(fields)
+    return Registration.of(fields, f"epsilon {epsilon:g} cannot be forecast")
 
 
 def forecast(
@@ -240,7 +242,7 @@ def after_abstention(replay: Replay) -> Forecast | None:
     aimed = _with_aim(registration, claim.target_risk, registration.privacy.epsilon, HORIZON)
     if replay.sealed is not None:
         return _after_sealed(replay, aimed, replay.sealed)
-    seen = masses(registration, tally.sums, tally.releases)
+    seen = masses(registration, tally.sums, tally.noises)
     reach = noised_rates(registration, seen, tally.arrived).reach(claim.min_acceptance)
     if reach != "in reach":
         return _no_number(aimed, too_few=reach == "too few")

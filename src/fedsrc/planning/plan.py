@@ -26,10 +26,12 @@ from fedsrc.protocol.registration import MOST_LEVELS, OnDemand, Registration
 from fedsrc.records.development import development_rows
 from fedsrc.records.masses import above, unit_masses
 from fedsrc.records.units import Records, units_of
+from fedsrc.server.recruiter import noises
 from fedsrc.server.unlabelled import bounded
 from fedsrc.simulate.posterior import Populations, either, from_release, from_scores, from_units
 
 Kind = Literal["sealed", "open"]
+FEW = 2  # sites that gain little by adding up
 MOST_LOOKS, MANY = 20, 15  # more gain nothing, and a plan that tries them takes long
 SEED = 19  # plans are drawn by a fixed seed, so that the same evidence gives the same plan
 
@@ -54,7 +56,8 @@ class Wish:
 
 @dataclass(frozen=True)
 class Planned:
-    """A planned registration, what to expect of it, and what the other kind would give."""
+    """A planned registration, what to expect of it, what the other kind would give, and what the same kind would if
+    its sites, which add their own noise, were one cohort."""
 
     registration: Registration
     kind: Kind
@@ -62,6 +65,7 @@ class Planned:
     other: Expected
     units: int
     objective: Objective
+    together: Expected | None = None
 
     def lines(self) -> list[str]:
         """Say what was chosen, why, and what the other kind would cost."""
@@ -83,7 +87,15 @@ class Planned:
             *([few] if self.objective != "acceptance" else []),
             f"  Expected, {known}: {self._words(self.expected)}.",
             f"  {kinds[beside]} would be expected to reach: {self._words(self.other)}.",
+            *self._cohort(),
         ]
+
+    def _cohort(self) -> list[str]:
+        """Say what a cohort would give, or what this one asks of its members."""
+        if self.together is None:
+            return [f"  {line}" for line in availability_words(self.registration)]
+        one = "Were its sites one cohort, which adds up before anyone sees (`aggregation='cohorts'`, 1 may collude),"
+        return [f"  {one} it would be expected to reach: {self._words(self.together)}."]
 
     def _words(self, found: Expected) -> str:
         if found.certified < 0.005:
@@ -121,14 +133,31 @@ def plan(
         raise FedsrcError("unlabelled records are for sealed certificates", hint="leave `unlabelled=` out")
     tight, tight_expected = plan_sealed(populations, aim, np.random.default_rng(SEED))
     free, free_expected = plan_open(populations, aim, np.random.default_rng(SEED))
+    together = None
+    if base.aggregation.kind == "own" and base.privacy.private and aim.sites > FEW:
+        one = replace(aim, releases=aim.sites / (aim.sites - 1), within=True)
+        make = plan_sealed if chosen == "sealed" else plan_open
+        together = make(populations, one, np.random.default_rng(SEED))[1]
     if chosen == "sealed":
         try:
             made = _sealed(base, tight, units, unlabelled)
-            return Planned(made, chosen, tight_expected, free_expected, aim.units, objective)
+            return Planned(made, chosen, tight_expected, free_expected, aim.units, objective, together)
         except FedsrcError:  # contrasts of this target are too fine to be counted exactly
             if wish.certificate is not None or unlabelled is not None:
                 raise
-    return Planned(_open(base, free), "open", free_expected, tight_expected, aim.units, objective)
+    together = together if chosen == "open" else None
+    return Planned(_open(base, free), "open", free_expected, tight_expected, aim.units, objective, together)
+
+
+def availability_words(registration: Registration) -> list[str]:
+    """Say how many rounds count where a missing member of a cohort voids one."""
+    if registration.cohorts is None:
+        return []
+    most = max(len(each.members) for each in registration.cohorts.cohorts)
+    return [
+        f"A round of a cohort counts if all of its members answer, {most} in the largest: where each answers 95 of 100"
+        f" times, {100 * 0.95**most:.0f} of 100 of its rounds count."
+    ]
 
 
 def evidence(base: Registration, records: Records, development: Development) -> Populations | None:
@@ -174,13 +203,14 @@ def _aim(
     assert isinstance(method, Betting)
     weights = base.weights or [units.get(site.name, 0) / total for site in base.sites]
     rho = rho_of(settings.epsilon, settings.delta, settings.conversion)
-    asked = sum(number > 0 for number in units.values())
+    slots = [units.get(site.name, 0) for site in base.sites]
     return Aim(
         target_risk=in_decimals(base.claim.target_risk),
         units=total,
         noise=0.0 if math.isinf(rho) else math.sqrt(1.0 / (2.0 * rho)),
-        sites=asked,
-        releases=1 if base.held else asked,
+        sites=sum(number > 0 for number in slots),
+        releases=noises(base, slots),
+        within=base.cohorts is not None,
         looks=wish.number_of_looks,
         objective=wish.objective or "acceptance",
         risk_budget=method.risk_budget,
@@ -212,7 +242,8 @@ def _sealed(
     values = base.thresholds.values
     looks = tuple((number, share) for number, share in enumerate(made.shares, start=1))
     tests, kept = ((base.claim.target_risk, 1.0, () if made.aim.free else made.bets),), [values[j] for j in made.kept]
-    sealed = seal(base, Seal(tuple(kept), made.weights, tests, looks, unlabelled=unlabelled))
+    line = "exact" if base.cohorts is None else "within"
+    sealed = seal(base, Seal(tuple(kept), made.weights, tests, looks, line, unlabelled))
     batch = _batch(base, units, made.units[0] / made.aim.units)
     return _with(sealed, schedule={"batch": batch, "growth": made.growth})
 

@@ -20,6 +20,7 @@ from fedsrc.maths.label_error import of_answers, on_labels
 from fedsrc.maths.quantiles import doubt, score_grid
 from fedsrc.planning.thresholds import grid_thresholds, in_few_digits, quantile_thresholds, round_grid
 from fedsrc.protocol.judgements import Betting, budgets
+from fedsrc.protocol.mask_key import MaskKey
 from fedsrc.protocol.mechanism import development_mechanism, most_noise
 from fedsrc.protocol.protection import Development, Noised
 from fedsrc.protocol.registration import Registration
@@ -28,7 +29,7 @@ from fedsrc.records.order import public_seed
 from fedsrc.records.units import Records, Unit, most_answers, unit_count
 
 Preset = Literal["default", "paper"]
-Aggregation = Literal["own", "holder"]
+Aggregation = Literal["own", "holder", "cohorts"]
 Counted = Literal["histograms", "moments", "levels"]
 Labelled = Literal["there", "on demand"]
 Origin = Literal["noised", "public", "development", "grid"]
@@ -59,8 +60,11 @@ class Choices:
     batch: int = 200
     rounds: int = 30
     aggregation: Aggregation | None = None  # own; of a table with several sites, that one process holds, holder
+    cohorts: Mapping[str, Sequence[str]] | None = None  # members by the cohort's name; of none: all sites are in one
+    colluding: int = 1
+    mask_keys: Sequence[MaskKey] = ()
     policy: str = "first"
-    dropout: str = "independent"
+    dropout: str | None = None  # independent; of cohorts adversarial, unless their independence is declared
     max_answers: int | None = None
     answer_weight: str = "source"
     loss_grid: int | None = None
@@ -79,6 +83,11 @@ class Choices:
     judge_column: str | None = None  # of verdicts that the plan is made on, and nothing else
 
     @property
+    def charged(self) -> bool:
+        """Whether dropout is taken for adversarial."""
+        return (self.dropout or ("adversarial" if self.aggregation == "cohorts" else "independent")) == "adversarial"
+
+    @property
     def tested_risk(self) -> float:
         """The target on labels: less than that of the answers, as labels may miss a declared share."""
         return on_labels(self.target_risk, self.missed)
@@ -89,10 +98,20 @@ def held_together(choices: Choices, records: Records) -> Choices:
 
     Sites that sign with keys of their own, and the paper's preset, keep their own noise, as does whoever says so.
     """
+    if choices.aggregation == "cohorts":
+        raise not_held()
     apart = choices.preset == "paper" or not {*(choices.site_keys or {})} <= {"holder"}
     if choices.aggregation is not None or apart or len(records.site_names) == 1:
         return choices
     return replace(choices, aggregation="holder")
+
+
+def not_held() -> FedsrcError:
+    """Return why no process answers for the sites of a cohort."""
+    return FedsrcError(
+        "the sites of a cohort hold their own records, each with its own ledger and keys",
+        hint="run it by files (`fedsrc request`) or live (`fedsrc server`); one holder of all needs no masks",
+    )
 
 
 def for_table(choices: Choices, records: Records, given: Mapping[str, Any]) -> Choices:
@@ -133,7 +152,7 @@ def draft(
 ) -> Registration:
     """Return a registration whose thresholds are a public grid, under which a development release is made."""
     known, names = _settled(choices, records, development), tuple(sites or records.site_names)
-    if known.dropout == "adversarial" and known.capacities is None and development.inside:
+    if known.charged and known.capacities is None and development.inside:
         rough = _build(replace(known, dropout="independent"), _grid(known), names, development)
         known = replace(known, capacities={name: len(each) for name, each in calibrating(rough, records).items()})
     return _build(known, _grid(known), names, development)
@@ -255,8 +274,16 @@ def _build(
     choices: Choices, values: tuple[float, ...], names: tuple[str, ...], development: Development | None
 ) -> Registration:
     keys, aggregation = dict(choices.site_keys or {}), dict[str, Any](kind=choices.aggregation or "own")
+    keys |= {each.site: each.key for each in choices.mask_keys}  # each says which its site's is
     if choices.aggregation == "holder":
         aggregation["key"] = keys.pop("holder", None)
+    if choices.aggregation == "cohorts":
+        aggregation |= _cohorts(choices, names)
+    elif choices.cohorts or choices.mask_keys or choices.colluding != Choices.colluding:
+        raise FedsrcError(
+            "`cohorts=`, `colluding=` and `mask_keys=` are for sites that add up before anyone can read them",
+            hint="say `aggregation='cohorts'`, or leave them out",
+        )
     per_site = (choices.weights, choices.drift, keys, choices.capacities)
     unknown = {name for each in per_site for name in each or {}} - set(names)
     if unknown:
@@ -286,11 +313,39 @@ def _build(
             "batch": choices.batch,
             "rounds": choices.rounds,
             "policy": choices.policy,
-            "dropout": choices.dropout,
+            "dropout": "adversarial" if choices.charged else "independent",
         },
         "development": None if development is None else development.model_dump(),
     }
     return Registration.of(fields)
+
+
+def _cohorts(choices: Choices, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the cohorts with the mask key of every site; without any named, all sites are in one."""
+    if choices.charged and choices.capacities is None:
+        raise FedsrcError(
+            "a round that a member misses is charged, so cohorts need to know how many units each site will give",
+            hint="`capacities=`; or declare, of the server and of every member, `dropout='independent'`",
+        )
+    members = choices.cohorts or {"all": names}
+    return {
+        "colluding": choices.colluding,
+        "cohorts": [{"name": name, "members": tuple(each)} for name, each in members.items()],
+        "keys": [each.model_dump() for each in one_of_each(choices.mask_keys, names)],
+    }
+
+
+def one_of_each(mask_keys: Sequence[MaskKey], sites: Sequence[str]) -> list[MaskKey]:
+    """Return the mask keys in the order of the sites; refuse them unless every site has one, and only one."""
+    keys = {each.site: each for each in mask_keys}
+    wrong = {*sites} ^ {*keys} or {name for name in keys if sum(each.site == name for each in mask_keys) > 1}
+    if wrong:
+        raise FedsrcError(
+            f"cohorts need one mask key of every site: look at {min(wrong)!r}",
+            hint="every site makes its own, with `fedsrc keys FILE --mask SITE`, and sends the public file:"
+            " `mask_keys=`",
+        )
+    return [keys[name] for name in sites]
 
 
 def _privacy(choices: Choices) -> dict[str, Any]:

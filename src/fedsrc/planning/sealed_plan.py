@@ -119,7 +119,7 @@ class SealedPlan:
         L = a * totals.d - b * totals.q - np.multiply.outer(slots * self.aim.drift, self.bets)
         w, alpha = self._levels()
         nu = (a**2 * v.d + b**2 * v.q)[:, None, :]
-        return L, np.where(w > 0, critical_near(alpha, nu), np.inf)
+        return L, np.where(w > 0, critical_near(alpha, nu, within=self.aim.within), np.inf)
 
     def _free(self, totals: Totals, slots: Ints, v: Totals) -> tuple[Floats, Floats]:
         """The same for contrasts that are tested by themselves: contrasts, or log surprises of exact counts."""
@@ -130,7 +130,8 @@ class SealedPlan:
         each, which = np.unique(np.where(w > 0, w, 1.0), return_inverse=True)  # few, and a line is a minimum over bets
         levels = np.multiply.outer(self.aim.risk_budget * np.array(self.shares), each)[..., None]
         line = half_line(
-            levels, r, slots[:, None, None], self._acceptance[:, 1], v.d[:, None, :], eta=self.aim.drift
+            levels, r, slots[:, None, None], self._acceptance[:, 1], v.d[:, None, :], eta=self.aim.drift,
+            within=self.aim.within,
         )  # fmt: skip
         return totals.d, np.where(w > 0, line[:, which.reshape(w.shape), np.arange(w.shape[1])], np.inf)
 
@@ -291,7 +292,7 @@ def _best(populations: Populations, plan: SealedPlan) -> tuple[int, list[float]]
     bets = [bet(r, theta) for theta in thetas]
     a, b = np.array([each.a for each in bets]), np.array([each.b for each in bets])
     nu = a**2 * v.d[look].max() + b**2 * v.q[look].max()
-    line = critical_near(aim.risk_budget * plan.shares[look] / len(plan.weights), nu)
+    line = critical_near(aim.risk_budget * plan.shares[look] / len(plan.weights), nu, within=aim.within)
     d = r * s - (1.0 - r) * u
     mean, square = populations.laws @ d, populations.laws @ (d * d)
     growth = slots * (thetas * (mean - aim.drift)[..., None] - b * square[..., None])

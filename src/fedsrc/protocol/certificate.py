@@ -85,6 +85,13 @@ class PrivacyLoss(Frozen):
     scale: Real
     releases_per_unit: Literal[1] = 1
     thresholds: str
+    colluding: Count | None = None  # members of a cohort against which, and the server, `epsilon` holds
+    sum_scale: Real | None = None  # of the noise in a cohort's sum, at most
+    epsilon_among: Real | None = None  # if all other members of the cohort side with the server
+
+    @model_serializer(mode="wrap")
+    def _said(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_none(write(self), "colluding", "sum_scale", "epsilon_among")
 
 
 class Assumption(Frozen):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -38,13 +39,37 @@ def epsilon_against(registration: Registration, adjacency: Adjacency) -> float:
     for each in (release, *(registration.unlabelled or ())):
         if each is not None and each.privacy == settings:
             rules.append((development_mechanism(settings, len(each.grid)), IN_SUFFIXES))
-    found = max(privacy.epsilon_tight(_rho(rule, code, settings, adjacency), settings.delta) for rule, code in rules)
-    return math.ceil(found * EPSILON_STEP) / EPSILON_STEP
+    return _rounded_up(max(_rho(rule, code, settings, adjacency) for rule, code in rules), settings.delta)
 
 
 def replacement_rho(registration: Registration) -> float:
     """Return what a release costs a unit in zCDP, for it being this one or any other: what a site's account counts."""
     return _rho(registration.mechanism, registration.encoding, registration.privacy, "replacement")
+
+
+def epsilon_among(registration: Registration, cohort: str | None = None) -> float | None:
+    """Return epsilon if all other members of a cohort side with the server, so that one's own share of the noise is
+    all that is left: of the named cohort, or the largest of all. None without cohorts.
+
+    Theory: (xvii) Privacy.
+    """
+    if registration.cohorts is None:
+        return None
+    settings, named = registration.privacy, [cohort] if cohort else registration.cohorts.by_name
+    alone = replace(registration.mechanism, scale=min(registration.share_of(name) for name in named))
+    return _rounded_up(_rho(alone, registration.encoding, settings, settings.adjacency), settings.delta)
+
+
+def _rounded_up(rho: float, delta: float) -> float:
+    return math.ceil(privacy.epsilon_tight(rho, delta) * EPSILON_STEP) / EPSILON_STEP
+
+
+def sum_scale(registration: Registration, cohort: str | None = None) -> float | None:
+    """Return the noise scale of a cohort's sum: of the named one, or the largest of all. None without cohorts."""
+    if registration.cohorts is None:
+        return None
+    named = [cohort] if cohort else registration.cohorts.by_name
+    return registration.mechanism.scale * math.sqrt(max(registration.noise_of(name) for name in named))
 
 
 def _rho(rule: Mechanism, encoding: Encoded, settings: Privacy, adjacency: Adjacency) -> float:
@@ -74,20 +99,38 @@ def privacy_words(registration: Registration) -> str:
         return "none (epsilon infinite)"
     other = other_of(p.adjacency)
     beside = beside_words(p.unit, other, epsilon_against(registration, other))
+    among, cohorts = epsilon_among(registration), registration.cohorts
+    beside += "" if among is None or cohorts is None else f"; {collusion_words(cohorts.colluding, among)}"
     return f"epsilon {p.epsilon:g} at delta {p.delta:g}, against one {p.unit} {ADJACENCY[p.adjacency]}; {beside}"
 
 
-def noise_words(registration: Registration) -> str:
-    """Describe the registered noise: its scale in units, and in the integers of a release file."""
-    settings, rule = registration.privacy, registration.mechanism
-    if not settings.private:
+def collusion_words(colluding: int, among: float) -> str:
+    """Describe whom the registered epsilon holds against in a cohort, and what is left of it against more."""
+    members = "member" if colluding == 1 else "members"
+    whom = f"the server and {colluding} other {members} of the cohort together" if colluding else "the server alone"
+    rounded = math.ceil(1000 * among) / 1000
+    return f"this holds against {whom}; if all other members side with the server: epsilon {rounded:g}"
+
+
+def noise_words(registration: Registration, cohort: str | None = None) -> str:
+    """Describe the registered noise: its scale in units, and in the integers of a release file; with cohorts, that of
+    the named one's sum, or the largest of all, and what a member adds."""
+    if not registration.privacy.private:
         return "no noise at all"
+    together = sum_scale(registration, cohort)
+    if together is None:
+        return _scale_words(registration, registration.mechanism.scale)
+    return f"{_scale_words(registration, together)} in a cohort's sum, to which every member adds its share"
+
+
+def _scale_words(registration: Registration, scale: float) -> str:
+    settings, rule = registration.privacy, registration.mechanism
     answers = settings.unit == "source" and settings.answer_weight == "answer"
     if isinstance(registration.encoding, Contrasts):
-        spread = rule.scale * float(np.sqrt((rule.contrasts.inverse**2).sum(axis=1)).max())
-        inside = f" ({rule.scale:g} in the release's integers)"
+        spread = scale * float(np.sqrt((rule.contrasts.inverse**2).sum(axis=1)).max())
+        inside = f" ({scale:g} in the release's integers)"
         return f"noise of scale {spread:.4g} {'answer' if answers else settings.unit}s in a contrast{inside}"
     noun, shares = ("answer", settings.max_answers) if answers else (settings.unit, 1)
     steps = rule.grid * rule.basis.unit // shares
-    inside = f" ({rule.scale:g} in the release's integers, which count 1/{steps:,} of a{'n' * answers} {noun})"
-    return f"noise of scale {rule.scale / steps:.4g} {noun}s{inside if steps > 1 else ''}"
+    inside = f" ({scale:g} in the release's integers, which count 1/{steps:,} of a{'n' * answers} {noun})"
+    return f"noise of scale {scale / steps:.4g} {noun}s{inside if steps > 1 else ''}"

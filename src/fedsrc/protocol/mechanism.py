@@ -50,6 +50,11 @@ class Mechanism:
         return self.code.lengths
 
     @property
+    def largest(self) -> int:
+        """A bound on every integer of one unit."""
+        return self.grid * self.code.unit if isinstance(self.code, Basis) else self.code.largest()
+
+    @property
     def unit_variance(self) -> float:
         """Variance of one coordinate in mass units: (scale / grid)^2, before the basis' variance factor."""
         return (self.scale / self.grid) ** 2

@@ -19,6 +19,7 @@ from fedsrc.common.clock import TIME, Time
 from fedsrc.common.signing import Key, sign, signed_by
 from fedsrc.common.values import Hex, Name, Signature, Whole
 from fedsrc.protocol.documents import Message, SignedMessage, parse_document, parse_message, read_document
+from fedsrc.protocol.names import HOLDER
 
 Order = Literal["shuffled", "in order"]
 Coordinates = Annotated[tuple[Whole, ...], Field(strict=False)]
@@ -49,7 +50,7 @@ class Request(Message):
     slots: int = Field(ge=1)
     scale: float = Field(ge=0)
     parts: Annotated[tuple[int, ...], Field(strict=False)] | None = (
-        None  # slots of every site, where one holder answers
+        None  # slots of every site, where one holder answers; of every member, where a cohort does, named in `site`
     )
 
     @model_validator(mode="after")
@@ -64,9 +65,16 @@ class Request(Message):
         return {name: value for name, value in write(self).items() if value is not None}
 
     @property
+    def of_cohort(self) -> bool:
+        """Whether it asks the members of a cohort, each of which answers."""
+        return self.parts is not None and self.site != HOLDER
+
+    @property
     def asked(self) -> str:
         """Whom it asks, in words."""
-        return f"site {self.site!r}" if self.parts is None else "the holder"
+        if self.parts is None:
+            return f"site {self.site!r}"
+        return f"cohort {self.site!r}" if self.of_cohort else "the holder"
 
     @cached_property
     def digest(self) -> str:
@@ -97,14 +105,15 @@ class Link(NamedTuple):
 
 
 class Release(SignedMessage):
-    """A site's answer to one request: noised integers and public metadata, nothing else.
+    """A site's answer to one request: noised integers and public metadata, nothing else. A cohort's member masks its
+    integers, and says so by `check`: its slots, masked too, which show whether the masks cancel.
 
     Its digest is what the site's next release names as the one before it.
     """
 
     request: Hex
     site: Name
-    slots: int = Field(ge=1)
+    slots: int = Field(ge=0)
     scale: float = Field(ge=0)
     order: Order
     time: Time
@@ -114,12 +123,13 @@ class Release(SignedMessage):
     others: float = Field(0.0, ge=0)  # the sum of the failure probabilities of the others
     first: Coordinates
     second: Coordinates
+    check: Whole | None = None
     labels: Hex | None = None  # of labels on demand, keyed with a secret that stays at the site: it can be held to them
 
     @model_serializer(mode="wrap")
     def _as_before(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave the labels' digest out where there is none."""
-        return {name: value for name, value in write(self).items() if name != "labels" or value is not None}
+        """Leave out what there is none of."""
+        return {name: value for name, value in write(self).items() if value is not None or name == "signature"}
 
 
 def parse_release(data: bytes) -> Release:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 import tomli_w
 from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer, model_validator
 
+from fedsrc.common.agreement import can_agree
 from fedsrc.common.canonical import digest
 from fedsrc.common.durable import read_text
 from fedsrc.common.toml import parse_toml
@@ -25,6 +26,8 @@ from fedsrc.errors import FedsrcError
 from fedsrc.maths.label_error import of_answers
 from fedsrc.protocol.formats import FIRST_FORMAT, FIRST_HINT
 from fedsrc.protocol.judgements import Betting, Monitor, Sealed, Stitched, in_decimals
+from fedsrc.protocol.mask_key import MaskKey
+from fedsrc.protocol.names import HOLDER
 from fedsrc.protocol.protection import Contrasts, Development, Encoded, Histograms, Levels, Moments, Noised, Privacy
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ MAX_BYTES = 4_000_000
 FINE = 1_000  # lattice units of noise: discrete noise then costs next to nothing more than continuous
 LARGEST_BATCH = 10_000_000
 MOST_LEVELS = 20
+FAR = 40  # standard deviations that noise never reaches
 CONDITION = 10_000  # of a sealed encoding's matrix: contrasts are computed with its inverse, in floats
 HEAD, VALID = "# fedsrc registration", "`fedsrc register` writes a valid one"
 
@@ -92,6 +96,34 @@ class Holder(Frozen):
 
     kind: Literal["holder"] = "holder"
     key: Hex | None = None
+
+
+class Cohort(Frozen):
+    """Sites that add their releases up before anyone can read them, under one name."""
+
+    name: Name
+    members: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)]
+
+
+class Cohorts(Frozen):
+    """Every site is in one cohort: members mask their releases, and only a cohort's sum can be read. Each adds its
+    share of the noise, so that the registered privacy holds against the server and `colluding` members together.
+
+    Theory: (xvii).
+    """
+
+    kind: Literal["cohorts"] = "cohorts"
+    colluding: int = Field(1, ge=0)
+    cohorts: Annotated[tuple[Cohort, ...], Field(strict=False, min_length=1)]
+    keys: Annotated[tuple[MaskKey, ...], Field(strict=False)]  # of every site, in their order
+
+    @cached_property
+    def by_name(self) -> dict[str, Cohort]:
+        return {each.name: each for each in self.cohorts}
+
+    def of(self, site: str) -> Cohort:
+        """Return the cohort that a site is in."""
+        return next(each for each in self.cohorts if site in each.members)
 
 
 class One(Frozen):
@@ -179,7 +211,7 @@ class Registration(Frozen):
     judgement: Annotated[Betting | Sealed | Stitched | Monitor, Field(discriminator="method", alias="certificate")]
     privacy: Privacy
     encoding: Encoded = Histograms()  # this and the next three grow other kinds; what reads them looks at `kind`
-    aggregation: Annotated[Own | Holder, Field(discriminator="kind")] = Own()
+    aggregation: Annotated[Own | Holder | Cohorts, Field(discriminator="kind")] = Own()
     claims: One = One()
     labelling: Annotated[There | OnDemand, Field(discriminator="kind")] = There()
     sites: Annotated[tuple[Site, ...], Field(strict=False, min_length=1, max_length=100_000)]
@@ -208,6 +240,8 @@ class Registration(Frozen):
             self._check_monitor(self.monitor)
         self._check_thresholds()
         self._check_schedule()
+        if isinstance(self.aggregation, Cohorts):
+            self._check_cohorts(self.aggregation)
         if self.on_demand and self.monitor is not None:
             raise ValueError("a monitor's records have their labels: labels on demand are for certificates")
         return self
@@ -223,6 +257,49 @@ class Registration(Frozen):
             raise ValueError(f"site weights must sum to one, and these sum to {math.fsum(weights):g}")
         if self.held and any(site.key is not None for site in self.sites):
             raise ValueError("sites of one holder have no keys of their own: the holder signs, or aggregation is 'own'")
+
+    def _check_cohorts(self, asked: Cohorts) -> None:
+        """Refuse cohorts whose sums could be read in part, wrap, carry too coarse a noise, or be chosen."""
+        from fedsrc.maths.privacy import least_share  # with numpy, which a gate does without
+
+        names = [each.name for each in asked.cohorts]
+        members = [name for each in asked.cohorts for name in each.members]
+        if sorted(members) != sorted(self.by_name):
+            raise ValueError("every site is in one cohort, once")
+        if len({*names, *members, HOLDER}) != len(names) + len(members) + 1:
+            raise ValueError("the names of cohorts must differ, from each other and from those of sites")
+        if min(len(each.members) for each in asked.cohorts) <= asked.colluding:
+            raise ValueError(f"a cohort has more members than may collude, which is {asked.colluding}")
+        self._check_mask_keys(asked.keys)
+        if not self.privacy.private:
+            raise ValueError("cohorts share noise: without privacy there is none to share")
+        if not self.charges_dropout or self.monitor is not None:
+            raise ValueError("cohorts need a betting or sealed certificate with a refusal budget")
+        if self.schedule.policy == "recruit":
+            raise ValueError("policy = 'recruit' asks one site at a time: a cohort answers together")
+        if isinstance(self.judgement, Sealed) and self.judgement.line != "within":
+            raise ValueError("a sealed certificate of cohorts has line = 'within': their noise may be less than stated")
+        shares = [(len(each.members), self.share_of(each.name)) for each in asked.cohorts]
+        least = min(share for _, share in shares)
+        needed = least_share(sum(self.mechanism.lengths), self.privacy.epsilon, self.privacy.delta)
+        if least < needed:
+            raise ValueError(
+                f"a member's share of the noise is {least:.3g} lattice units, and {needed:.3g} are the least: raise"
+                " basis_bits, or lower epsilon or the size of cohorts"
+            )
+        noise = max(FAR * size * share for size, share in shares)
+        if 2 * self.most_units * self.mechanism.largest + noise >= 1 << 62:
+            raise ValueError("the sums of a cohort could overflow: lower max_answers, loss_grid or the rounds")
+
+    def _check_mask_keys(self, keys: tuple[MaskKey, ...]) -> None:
+        """Refuse mask keys that are not their site's own, or that two of them share."""
+        if [(each.site, each.key) for each in keys] != [(site.name, site.key) for site in self.sites]:
+            raise ValueError("cohorts need the key and the mask key of every site")
+        if len({public for each in keys for public in (each.key, each.mask)}) != 2 * len(keys):
+            raise ValueError("two sites of a cohort have the same key")
+        for each in keys:
+            if not (each.genuine and can_agree(each.mask)):
+                raise ValueError(f"the mask key of site {each.site!r} is not proved to be its own")
 
     def _check_schedule(self) -> None:
         if self.schedule.policy == "enough" and not (isinstance(self.judgement, Betting) and self.fixed_mixture):
@@ -335,7 +412,7 @@ class Registration(Frozen):
     def _check_monitor(self, method: Monitor) -> None:
         if len(self.thresholds.values) != 1 or self.development is not None:
             raise ValueError("a monitor watches one threshold, the certified one")
-        if self.held:
+        if self.aggregation.kind != "own":
             raise ValueError("a monitor hears every site by itself: its aggregation is 'own'")
         if self.renews is not None:
             raise ValueError("a monitor renews no certificate: it names the one that it watches")
@@ -405,6 +482,35 @@ class Registration(Frozen):
         return isinstance(self.aggregation, Holder)
 
     @property
+    def cohorts(self) -> Cohorts | None:
+        """The cohorts, where sites add up before anyone can read them."""
+        return self.aggregation if isinstance(self.aggregation, Cohorts) else None
+
+    @cached_property
+    def mask_keys(self) -> dict[str, MaskKey]:
+        """The mask keys of a cohort's sites, by site."""
+        return {} if self.cohorts is None else {each.site: each for each in self.cohorts.keys}
+
+    def share_of(self, asked: str) -> float:
+        """Return the noise scale that whoever answers a request to a site, the holder or a cohort adds: a member's is
+        s / sqrt(|C| - t), rounded up.
+
+        Theory: (xvii) Privacy.
+        """
+        from fedsrc.protocol.mechanism import SCALE_STEP  # with numpy, which a gate does without
+
+        if self.cohorts is None:
+            return self.mechanism.scale
+        honest = len(self.cohorts.by_name[asked].members) - self.cohorts.colluding
+        return math.ceil(self.mechanism.scale / math.sqrt(honest) * SCALE_STEP) / SCALE_STEP
+
+    def noise_of(self, asked: str) -> float:
+        """Return the noise variance of what answers a request, in that of one release at the registered scale."""
+        if self.cohorts is None:
+            return 1.0
+        return len(self.cohorts.by_name[asked].members) * (self.share_of(asked) / self.mechanism.scale) ** 2
+
+    @property
     def most_units(self) -> int:
         """The most units that the schedule asks for, over all rounds."""
         return self.units_in(self.schedule.rounds)
@@ -472,7 +578,19 @@ class Registration(Frozen):
         """Return how many units a request asks of which sites."""
         if request.parts is None:
             return {request.site: request.slots}
-        return {site.name: n for site, n in zip(self.sites, request.parts, strict=True) if n}
+        names = self.by_name if self.cohorts is None else self.cohorts.by_name[request.site].members
+        return {name: n for name, n in zip(names, request.parts, strict=True) if n}
+
+    def asked_for(self, site: str) -> tuple[str, int]:
+        """Return whom a request names that asks a site for units, and how many parts it has."""
+        if self.cohorts is not None:
+            cohort = self.cohorts.of(site)
+            return cohort.name, len(cohort.members)
+        return (HOLDER, len(self.sites)) if self.held else (site, 0)
+
+    def answering(self, request: Request) -> tuple[str, ...]:
+        """Return who must answer a request: the site, the holder, or every member of the cohort."""
+        return (request.site,) if self.cohorts is None else self.cohorts.by_name[request.site].members
 
     @cached_property
     def by_name(self) -> dict[str, Site]:

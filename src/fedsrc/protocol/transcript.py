@@ -10,18 +10,18 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from fedsrc.common import durable
 from fedsrc.common.canonical import canonical_bytes, digest_bytes
 from fedsrc.common.held import HeldFile, whole_lines
-from fedsrc.common.values import Frozen, Hex, Name, describe, printable
+from fedsrc.common.values import Frozen, Grown, Hex, Name, describe, printable
 from fedsrc.errors import DamagedError, FedsrcError
 from fedsrc.protocol.formats import FIRST_FORMAT, FIRST_HINT
 from fedsrc.protocol.handshake import Hello
-from fedsrc.protocol.messages import START, Release, Request
+from fedsrc.protocol.messages import START, Coordinates, Release, Request
 
 MAX_BYTES = 4_000_000_000
 
@@ -64,14 +64,28 @@ class Arrived(Frozen):
     release: Release
 
 
-class Absent(Frozen):
-    """A request that was not answered, or whose answer was refused, and why."""
+class Summed(Frozen):
+    """The releases of all members of a cohort, in its order, and their sum, which alone can be read."""
+
+    kind: Literal["summed"] = "summed"
+    request: Hex
+    members: Annotated[tuple[Release, ...], Field(strict=False)]
+    first: Coordinates
+    second: Coordinates
+
+
+class Absent(Grown):
+    """A request that was not answered, or whose answer was refused, and why. A cohort's is void if a member's answer is
+    missing or refused, or their sum is."""
+
+    LATER: ClassVar[tuple[str, ...]] = ("members",)
 
     kind: Literal["absent"] = "absent"
     request: Hex
     refused: bool
     reason: Annotated[str, Field(max_length=500), AfterValidator(printable)]
     release: Release | None = None  # what was refused, when it could be read and was the site's own
+    members: Annotated[tuple[Release, ...], Field(strict=False)] = ()  # whose sum was refused
 
 
 class Closed(Frozen):
@@ -88,7 +102,7 @@ class Ended(Frozen):
     reason: Literal["certified", "rounds used", "units used", "alarm"]
 
 
-Entry = Opened | Announced | Asked | Arrived | Absent | Closed | Ended
+Entry = Opened | Announced | Asked | Arrived | Summed | Absent | Closed | Ended
 ENTRIES: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])
 
 

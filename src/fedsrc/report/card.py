@@ -23,7 +23,8 @@ def card_text(
     notice = None if revoked is None else revoked.model_dump()
     sentence = certificate.statement if notice is None else revoked_sentence(notice)
     status = f"Status: {certificate.status if notice is None else 'REVOKED'}  (target risk {certificate.target_risk:g})"
-    in_integers = f"noise of scale {certificate.privacy.scale:g} in the release's integers"
+    scale = certificate.privacy.sum_scale or certificate.privacy.scale
+    in_integers = f"noise of scale {scale:g} in the release's integers"
     noise = in_integers if registration is None else noise_words(registration)
     head = [[sentence, "", status, *_strongest(certificate, notice)], list(notes), _evidence(certificate)]
     return _whole(head, certificate, [], noise, notice, verify)
@@ -142,7 +143,7 @@ def _evidence(certificate: Certificate) -> list[str]:
 
 def _sites(certificate: Certificate) -> list[str]:
     unit = certificate.privacy.unit
-    used = f"{certificate.records:,} in {count(certificate.rounds, 'round')}, {count(certificate.releases, 'release')}"
+    used = f"{certificate.records:,} in {phrases.used_words(certificate)}"
     lines = [f"{unit.capitalize()}s: {used} ({phrases.mixture_words(certificate)})"]
     for site in certificate.sites[:20]:
         weight = "" if site.weight is None else f", deployment weight {site.weight:g}"
@@ -150,18 +151,18 @@ def _sites(certificate: Certificate) -> list[str]:
         lines.append(f"  {plain(site.name)}: {site.records:,} ({100 * site.share:.1f}%){weight}{charged}")
     if len(certificate.sites) > 20:
         lines.append(f"  and {len(certificate.sites) - 20} more sites")
-    if certificate.absent or certificate.refused:
-        lines.append(f"  requests without a release: {certificate.absent} absent, {certificate.refused} refused")
-    return lines
+    missing = phrases.missing_words(certificate)
+    return [*lines, f"  {missing}"] if missing else lines
 
 
 def _privacy(certificate: Certificate, noise: str) -> list[str]:
-    p = certificate.privacy
+    p, together = certificate.privacy, phrases.cohort_words(certificate)
     if p.mechanism == "none":
         return ["Privacy: none (epsilon infinite); exact histograms were released", f"  thresholds: {p.thresholds}"]
     return [
         f"Privacy: every {p.unit} that calibrated has epsilon {p.epsilon:g}, delta {p.delta:g}"
         " (smaller is more private)",
+        *([f"  {together}"] if together else []),
         f"  protected against: one {p.unit} {ADJACENCY[p.adjacency]}",
         f"  {phrases.other_epsilon_words(certificate)}",
         f"  by discrete Gaussian {noise}",

@@ -15,6 +15,7 @@ from fedsrc.report.view import View
 
 IN_WORDS = (
     count, phrases.other_epsilon_words, phrases.left_at, phrases.left_words, phrases.line_words, phrases.mixture_words,
+    phrases.cohort_words, phrases.used_words,
     phrases.progress_words, phrases.renewal_words, phrases.revoked_words, phrases.statistician_words,
     phrases.value_words,
 )  # fmt: skip

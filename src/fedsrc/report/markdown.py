@@ -98,16 +98,19 @@ def _thresholds(view: View) -> list[list[str]]:
 def _sites(view: View, unit: str) -> list[str]:
     certificate: Certificate = view["certificate"]
     privacy, found = certificate.privacy, phrases.site_rows(view)
-    rounds, releases = count(certificate.rounds, "round"), count(certificate.releases, "release")
-    used = f"{count(certificate.records, unit)} in {rounds}, {releases}."
+    used = f"{count(certificate.records, unit)} in {phrases.used_words(certificate)}."
     loss = f"epsilon {privacy.epsilon:g}, delta {privacy.delta:g} (smaller is more private), by {view['noise']}"
     against = ""
     if privacy.mechanism == "none":
         loss = "epsilon infinite: no privacy"
     else:
         beside = phrases.other_epsilon_words(certificate)
+        together = phrases.cohort_words(certificate)
+        loss += f"; {together}" if together else ""
         against = f" It protects against one {unit} {ADJACENCY[privacy.adjacency]}; {beside}."
     names = ["site", "used", "share", "asked for", "left", "absent", "refused"]
+    if privacy.colluding is not None:
+        names[-2:] = ["void, absent", "void, refused"]
     cells = [
         [inert(row["name"]), f"{row['records']:,}", f"{100 * row['share']:.1f}%", f"{row['asked']:,}",
          phrases.left_at(row), f"{row['absent']:,}", f"{row['refused']:,}"]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from fedsrc.common.words import count, risk_words
 from fedsrc.protocol.certificate import Certificate, OtherTarget
-from fedsrc.protocol.disclosure import beside_words, other_of
+from fedsrc.protocol.disclosure import beside_words, collusion_words, other_of
 from fedsrc.report.view import View
 
 ROUNDS, THRESHOLDS, SITES, TARGETS = 24, 41, 50, 20
@@ -196,6 +196,28 @@ def other_epsilon_words(certificate: Certificate) -> str:
     p = certificate.privacy
     epsilon = p.zero_out_epsilon if p.adjacency == "replacement" else p.replacement_epsilon
     return beside_words(p.unit, other_of(p.adjacency), epsilon)
+
+
+def cohort_words(certificate: Certificate) -> str:
+    """Say whom the registered epsilon holds against in a cohort, and what is left against more; "" without cohorts."""
+    p = certificate.privacy
+    return "" if p.colluding is None or p.epsilon_among is None else collusion_words(p.colluding, p.epsilon_among)
+
+
+def used_words(certificate: Certificate) -> str:
+    """Say in how many rounds and releases units were used; with cohorts, in how many of their sums."""
+    noun = "release" if certificate.privacy.colluding is None else "opened sum"
+    return f"{count(certificate.rounds, 'round')}, {count(certificate.releases, noun)}"
+
+
+def missing_words(certificate: Certificate) -> str:
+    """Say how many requests have no release; "" if all have."""
+    absent, refused = certificate.absent, certificate.refused
+    if not absent and not refused:
+        return ""
+    if certificate.privacy.colluding is None:
+        return f"requests without a release: {absent} absent, {refused} refused"
+    return f"void, as not all members of a cohort answered or their sum was refused: {absent} absent, {refused} refused"
 
 
 def percent_down(share: float) -> str:

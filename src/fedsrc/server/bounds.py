@@ -123,7 +123,7 @@ def betting_plan(method: Betting, target_risk: float, min_acceptance: float, wei
 
 def sample(registration: Registration, tally: Tally) -> Sample:
     """Return the sample that a tally holds."""
-    seen = masses(registration, tally.sums, tally.releases)
+    seen = masses(registration, tally.sums, tally.noises)
     return Sample(seen.plus(tally.charge), tally.total, transfer(registration, tally))
 
 

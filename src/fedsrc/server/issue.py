@@ -16,7 +16,7 @@ from fedsrc.protocol.certificate import (
     SiteShare,
     ThresholdBounds,
 )
-from fedsrc.protocol.disclosure import epsilon_against
+from fedsrc.protocol.disclosure import epsilon_against, epsilon_among, sum_scale
 from fedsrc.protocol.judgements import Betting, Sealed
 from fedsrc.protocol.protection import Contrasts
 from fedsrc.protocol.registration import Registration
@@ -86,7 +86,7 @@ def _shared(registration: Registration, replay: Replay, chain: Chain) -> dict[st
         "method": registration.judgement.method,
         "records": replay.tally.arrived,
         "rounds": replay.rounds,
-        "releases": replay.tally.releases - len(replay.tally.lost),  # those that arrived
+        "releases": sum(outcome == "arrived" for outcome in replay.history.values()),
         "absent": replay.absent,
         "refused": replay.refused,
         "sites": _sites(registration, replay),
@@ -188,6 +188,9 @@ def _privacy(registration: Registration) -> PrivacyLoss:
         rho=rule.rho,
         scale=rule.scale,
         thresholds=wording.thresholds_words(registration),
+        colluding=None if registration.cohorts is None else registration.cohorts.colluding,
+        sum_scale=sum_scale(registration),
+        epsilon_among=epsilon_among(registration),
     )
 
 

@@ -10,14 +10,18 @@ from typing import Protocol
 
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.messages import Answer, Release, Request, from_the_future, parse_release
-from fedsrc.protocol.transcript import Absent, Arrived, Asked, Closed, Ended, Entry, Opened, Transcript
+from fedsrc.protocol.transcript import Absent, Arrived, Asked, Closed, Ended, Entry, Opened, Summed, Transcript
+from fedsrc.server.opening import open_sum
 from fedsrc.server.state import Replay
+
+Came = Answer | Release
 
 
 class Carrier(Protocol):
-    """Takes requests to their sites and brings back, in the same order, release bytes or a reason."""
+    """Takes requests to their sites and brings back, in the same order, release bytes or a reason; of a cohort, those
+    of every member by its name."""
 
-    def __call__(self, requests: Sequence[Request], /) -> Sequence[Answer]: ...
+    def __call__(self, requests: Sequence[Request], /) -> Sequence[Answer | Mapping[str, Answer]]: ...
 
 
 def run(
@@ -52,7 +56,7 @@ def ask(replay: Replay, transcript: Transcript) -> list[Request]:
     return list(replay.asked.values())
 
 
-def close(replay: Replay, transcript: Transcript, answers: Mapping[str, Answer | Release]) -> None:
+def close(replay: Replay, transcript: Transcript, answers: Mapping[str, Came | Mapping[str, Came]]) -> None:
     """Write the answers to all open requests down, in registered order, and close the round; it stays open where every
     one of them must be answered and one is not."""
     entries = [_entry(replay, digest, answers[digest]) for digest in replay.asked]
@@ -80,20 +84,37 @@ def record(replay: Replay, transcript: Transcript, *entries: Entry) -> None:
         replay.step(entry)
 
 
-def _entry(replay: Replay, request: str, answer: Answer | Release) -> Entry:
+def _entry(replay: Replay, digest: str, came: Came | Mapping[str, Came]) -> Entry:
+    request = replay.asked[digest]
+    if not isinstance(came, Mapping):
+        return _arrived(replay, request, came)
+    members = list[Release]()
+    for name in replay.registration.answering(request):
+        found = _arrived(replay, request, came[name])
+        if isinstance(found, Absent):  # the round of the whole cohort is void
+            return found.model_copy(update={"reason": f"site {name!r}: {found.reason}"[:500]})
+        members.append(found.release)
+    problem = replay.check_sum(request, members)
+    if problem is not None:
+        return Absent(request=digest, refused=True, reason=problem, members=tuple(members))
+    first, second, _ = open_sum(members)
+    return Summed(request=digest, members=tuple(members), first=first, second=second)
+
+
+def _arrived(replay: Replay, request: Request, answer: Came) -> Arrived | Absent:
     if isinstance(answer, str):
         words = "".join(letter if letter.isprintable() else "?" for letter in answer[:500])
-        return Absent(request=request, refused=False, reason=words)
+        return Absent(request=request.digest, refused=False, reason=words)
     try:
         release = answer if isinstance(answer, Release) else parse_release(answer)
     except FedsrcError as error:
-        return Absent(request=request, refused=True, reason=error.what)
+        return Absent(request=request.digest, refused=True, reason=error.what)
     ahead = from_the_future(release)
     if ahead is not None:  # by this clock and now, which nobody who replays could check: absent, not refused
-        return Absent(request=request, refused=False, reason=ahead)
-    if release.request != request:
-        return Absent(request=request, refused=True, reason="it answers another request")
+        return Absent(request=request.digest, refused=False, reason=ahead)
+    if release.request != request.digest:
+        return Absent(request=request.digest, refused=True, reason="it answers another request")
     problem = replay.check(release)
     if problem is not None:
-        return Absent(request=request, refused=True, reason=problem, release=release)
+        return Absent(request=request.digest, refused=True, reason=problem, release=release)
     return Arrived(release=release)

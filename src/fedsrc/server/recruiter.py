@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedsrc.maths.arrays import Floats, Ints
 from fedsrc.protocol.messages import Request
+from fedsrc.protocol.names import HOLDER
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.tally import Tally
 
@@ -132,26 +134,32 @@ def _one_site(registration: Registration, drawn: Ints, left: Ints, batch: int) -
     return slots
 
 
-def noises(registration: Registration, slots: Sequence[int]) -> int:
-    """Count the releases, each with a noise of its own, that a round of so many slots has.
+def noises(registration: Registration, slots: Sequence[int]) -> float:
+    """Return the noise variance that a round of so many slots adds, in that of one release.
 
-    Theory: (v), One holder.
+    Theory: (v), One holder; (xvii) Validity.
     """
-    asked = sum(n > 0 for n in slots)
-    return min(1, asked) if registration.held else asked
+    return math.fsum(registration.noise_of(name) for name, _, _ in _asked(registration, slots))
 
 
 def make_requests(registration: Registration, slots: Sequence[int], *, number: int, round: int) -> list[Request]:
-    """Return the requests for the asked sites, in registered order, numbered from `number` + 1: to one holder, one."""
-    scale, asked = registration.mechanism.scale, list[tuple[str, int, tuple[int, ...] | None]]()
-    if not registration.held:
-        asked = [(site.name, n, None) for site, n in zip(registration.sites, slots, strict=True) if n > 0]
-    elif any(slots):
-        asked = [(registration.aggregation.kind, sum(slots), tuple(slots))]
+    """Return the requests for the asked sites, in registered order, numbered from `number` + 1: one to one holder, and
+    one to every cohort."""
     return [
         Request(
-            registration=registration.digest, number=number + i, round=round, site=name, slots=n, scale=scale,
-            parts=parts,
+            registration=registration.digest, number=number + i, round=round, site=name, slots=n,
+            scale=registration.share_of(name), parts=parts,
         )
-        for i, (name, n, parts) in enumerate(asked, start=1)
+        for i, (name, n, parts) in enumerate(_asked(registration, slots), start=1)
     ]  # fmt: skip
+
+
+def _asked(registration: Registration, slots: Sequence[int]) -> list[tuple[str, int, tuple[int, ...] | None]]:
+    """Return whom a round of so many slots asks, for how many, and for how many of each where several are asked."""
+    if registration.cohorts is not None:
+        of = dict(zip(registration.by_name, slots, strict=True))
+        parts = {each.name: tuple(of[name] for name in each.members) for each in registration.cohorts.cohorts}
+        return [(name, sum(each), each) for name, each in parts.items() if any(each)]
+    if registration.held:
+        return [(HOLDER, sum(slots), tuple(slots))] if any(slots) else []
+    return [(site.name, n, None) for site, n in zip(registration.sites, slots, strict=True) if n > 0]

@@ -18,10 +18,9 @@ from fedsrc.maths.arrays import Bools, Floats
 from fedsrc.maths.tail import critical, critical_hybrid, critical_within, criticals, discrete_shift
 from fedsrc.protocol.judgements import Sealed
 from fedsrc.protocol.mechanism import Mechanism
-from fedsrc.protocol.messages import Release
 from fedsrc.protocol.registration import Registration
 from fedsrc.server.bounds import Bounds, Look, down, nested, up
-from fedsrc.server.tally import Tally, transfer
+from fedsrc.server.tally import Given, Tally, transfer
 from fedsrc.server.unlabelled import acceptance
 
 
@@ -94,7 +93,7 @@ def method_of(registration: Registration) -> Sealed:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a look sees: L of every row and the totals behind it, how often noise was added before the last round and in
+    """What a look sees: L of every row and the totals behind it, how much noise was added before the last round and in
     it, how much acceptance is shown, and what it is at most (or, where counts are exact, was)."""
 
     share: float
@@ -104,8 +103,8 @@ class Seen:
     contrast: Floats
     second: Floats
     accepted: Floats
-    before: int
-    last: int
+    before: float
+    last: float
     acceptance: Floats
     abar: Floats
 
@@ -121,22 +120,22 @@ def due(registration: Registration, round: int, *, over: bool) -> float | None:
     return math.fsum(shares) if shares else None
 
 
-def see(registration: Registration, tally: Tally, before: int, share: float) -> Seen:
-    """Take a look at a tally; `before` is how many releases it held before the last round. Its sums may have leading
+def see(registration: Registration, tally: Tally, before: float, share: float) -> Seen:
+    """Take a look at a tally; `before` is how much noise it held before the last round. Its sums may have leading
     trial axes, and so has all that follows."""
     tests, method, eta = rows(registration), method_of(registration), transfer(registration, tally)
     sums = tally.sums.astype(np.float64)
     D, Q, A = registration.mechanism.contrasts.decode(sums)
     L = sums @ tests.slope.T - (0.0 if method.free else tests.theta * tally.total * eta)
-    for slots, number in tally.lost:
-        margin = margins(registration, number, slots)
+    for slots, number, noise in tally.lost:
+        margin = margins(registration, number, slots, noise)
         L = L + slots * tests.least - margin.L
         A = A - margin.A
-    L = down(L - tests.shift * tally.releases - 1e-9 - tests.rounding * tally.total)
+    L = down(L - tests.shift * tally.noises - 1e-9 - tests.rounding * tally.total)
     if registration.unlabelled is None:
         shown = _accepted(registration, tally, A, eta)
         if method.free:  # missing releases count as accepted and unsupported
-            lost = sum(slots for slots, _ in tally.lost)
+            lost = sum(each.slots for each in tally.lost)
             A, D = np.rint(A) + lost, D - (1.0 - tests.risk) * lost
             L = _exact_counts(registration, L, A)
         abar = A / max(tally.total, 1)
@@ -146,7 +145,7 @@ def see(registration: Registration, tally: Tally, before: int, share: float) -> 
         A = np.broadcast_to(found.middle * tally.total, A.shape)
         Q = tests.risk * (1 - tests.risk) * np.tile(A, len(method.targets)) if method.free else Q
     bound = nested(np.maximum(0.0, down(shown - 1e-9 - 1e-15 * tally.total * tests.theta.size)))
-    return Seen(share, tally.total, eta, L, D, Q, A, before, tally.releases - before, bound, abar)
+    return Seen(share, tally.total, eta, L, D, Q, A, before, tally.noises - before, bound, abar)
 
 
 def _accepted(registration: Registration, tally: Tally, A: Floats, eta: float) -> Floats:
@@ -157,7 +156,7 @@ def _accepted(registration: Registration, tally: Tally, A: Floats, eta: float) -
         registration.claim.min_acceptance, top=centres.top, count=centres.count, low=centres.low, high=centres.high
     )
     return betting.a_lower(
-        A, tests.accepted * tally.releases, tally.total, eta=eta, bets=bets, alpha_a=method.acceptance_budget,
+        A, tests.accepted * tally.noises, tally.total, eta=eta, bets=bets, alpha_a=method.acceptance_budget,
         w=np.asarray(registration.thresholds.weights),
     )  # fmt: skip
 
@@ -291,7 +290,12 @@ def pace(registration: Registration, look: Seen) -> Pace:
     at = np.argmin(np.abs(half_line.THETA - theta[:, None]), axis=1)
     lost = half_line.log_mean(r, look.abar, look.eta)[np.arange(m), at]
     noise = theta**2 * noise
-    return Pace(theta * look.contrast[:m] / look.N - lost, theta, noise, criticals(levels, noise))
+    return Pace(
+        theta * look.contrast[:m] / look.N - lost,
+        theta,
+        noise,
+        criticals(levels, noise, within=method_of(registration).line == "within"),
+    )
 
 
 @dataclass(frozen=True)
@@ -308,8 +312,9 @@ class Margins:
     most: Floats
 
 
-def margins(registration: Registration, number: int, slots: int) -> Margins:
-    """Return the registered plausibility margins of request `number`, and what floats may add over its slots.
+def margins(registration: Registration, number: int, slots: int, noise: float = 1.0) -> Margins:
+    """Return the registered plausibility margins of request `number`, of so many times the noise of one release, and
+    what floats may add over its slots.
 
     Theory: (xiii) Refusal, sqrt(2 v log(M/q_s)) with M = 9 rows + 2m and q_s = 6 alpha_f / (pi^2 s^2).
     """
@@ -321,7 +326,7 @@ def margins(registration: Registration, number: int, slots: int) -> Margins:
     error = 1e-9 + slots * float(tests.rounding.max())
 
     def reach(variance: Floats) -> Floats:
-        return np.sqrt(2 * variance * log_term) + error
+        return np.sqrt(2 * noise * variance * log_term) + error
 
     D = rule.scale**2 * (code.inverse**2).sum(axis=1)
     Q = (rule.scale * code.second_unit) ** 2
@@ -333,16 +338,16 @@ def margins(registration: Registration, number: int, slots: int) -> Margins:
     )  # fmt: skip
 
 
-def implausible(registration: Registration, release: Release, number: int) -> str | None:
-    """Return why the release of request `number` is refused, or None. An honest one ever is with probability alpha_f.
+def implausible(registration: Registration, given: Given, number: int) -> str | None:
+    """Return why the answer to request `number` is refused, or None. An honest one ever is with probability alpha_f.
 
     Theory: (xiii) Refusal.
     """
     if method_of(registration).refusal_budget == 0:
         return None
-    tests, n = rows(registration), release.slots
-    margin = margins(registration, number, n)
-    sums = np.asarray([*release.first, *release.second], dtype=np.float64)
+    tests, n = rows(registration), given.slots
+    margin = margins(registration, number, n, given.noise)
+    sums = np.asarray(given.numbers, dtype=np.float64)
     code = registration.mechanism.contrasts
     D, Q, A = code.decode(sums)
     L, r = tests.slope @ sums, tests.risk

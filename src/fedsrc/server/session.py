@@ -65,7 +65,7 @@ class Session:
             self.transcript.close()
             raise
         self._told = len(self.transcript.entries)
-        self._asked = {digest: request.asked for digest, request in self.replay.asked.items()}
+        self._asked = dict(self.replay.asked)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -98,10 +98,11 @@ class Session:
         lines = []
         for entry in self.transcript.entries[self._told :]:
             if isinstance(entry, Asked):
-                self._asked[entry.request.digest] = entry.request.asked
+                self._asked[entry.request.digest] = entry.request
             elif isinstance(entry, Absent):
-                refused = "its release was refused: " if entry.refused else ""
-                lines.append(f"{self._asked[entry.request]}: {refused}{entry.reason}")
+                request, refused = self._asked[entry.request], "its release was refused: " if entry.refused else ""
+                void = f"round {request.round} is void, and what it asked for is spent: " if request.of_cohort else ""
+                lines.append(f"{request.asked}: {void or refused}{entry.reason}")
             elif isinstance(entry, Closed):
                 bound = risk_words(self.replay.trace[-1].risk_upper if self.replay.trace else 1.0)
                 lines.append(f"round {entry.round} closed: {self.replay.tally.arrived:,} units so far, {bound}")

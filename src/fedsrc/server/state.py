@@ -6,7 +6,7 @@ Running and `verify` take the same path, so a third party that replays a transcr
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from fedsrc.errors import FedsrcError
@@ -14,14 +14,15 @@ from fedsrc.protocol.certificate import RoundBound
 from fedsrc.protocol.judgements import Sealed
 from fedsrc.protocol.messages import START, Release, Request
 from fedsrc.protocol.registration import Registration
-from fedsrc.protocol.transcript import Absent, Announced, Arrived, Asked, Closed, Ended, Entry, Opened
+from fedsrc.protocol.transcript import Absent, Announced, Arrived, Asked, Closed, Ended, Entry, Opened, Summed
 from fedsrc.server import sealed
 from fedsrc.server.alarm import Watch
 from fedsrc.server.bounds import Bounds, Look, for_target_only, look, report, sample
+from fedsrc.server.opening import open_sum
 from fedsrc.server.recruiter import make_requests, next_slots
 from fedsrc.server.sealed import Seen
 from fedsrc.server.stopping import gains_little
-from fedsrc.server.tally import Parts, Tally, add, empty, implausible, lose
+from fedsrc.server.tally import Given, Parts, Tally, add, empty, implausible, lose
 
 Status = Literal["CERTIFIED", "OPEN", "ABSTAIN", "STILL SUPPORTED", "ALARM"]
 Reason = Literal["certified", "rounds used", "units used", "alarm"]
@@ -71,15 +72,15 @@ class Replay:
         self.others = 0.0  # sum of the failure probabilities of the others
         self.orders: set[str] = set()
         self.rounds = 0
-        self.folded = 0  # releases up to the last closed round
+        self.folded = 0.0  # noise up to the last closed round
         self.number = 0
         self.in_round = False
         self._next: list[Request] | None = None  # the next round's requests, until a site or a round changes them
         self.due: deque[Request] = deque()  # requests of the current round that are still to be asked
         self.asked: dict[str, Request] = {}  # asked in the current round and not yet answered
-        self.own: dict[str, Release] = {}  # answers to open requests whose signature fits, by request
-        self.passed: dict[str, Release] = {}  # those of them that are to arrive
-        self.answered: list[tuple[Parts, Release]] = []
+        self.own: dict[tuple[str, str], Release] = {}  # answers whose signature fits, by open request and site
+        self.passed: dict[tuple[str, str], Release] = {}  # those of them that are to arrive
+        self.answered: list[tuple[Given, tuple[Release, ...]]] = []
         self.history: dict[str, Literal["arrived", "absent", "refused"]] = {}  # how every earlier request ended
         self.refused = 0
         self.absent = 0
@@ -172,6 +173,8 @@ class Replay:
                 self._ask(entry.request)
             case Arrived():
                 self._arrive(entry.release)
+            case Summed():
+                self._add_up(entry)
             case Absent():
                 self._miss(entry)
             case Closed():
@@ -181,41 +184,72 @@ class Replay:
 
     def check(self, release: Release) -> str | None:
         """Return why a release is not accepted as the answer to an open request, or None. It is checked once."""
-        if self.passed.get(release.request) is release:
+        if self.passed.get((release.request, release.site)) is release:
             return None
         problem = self.foreign(release) or self.misshapen(release)
         if problem is None:
-            self.passed[release.request] = release
+            self.passed[release.request, release.site] = release
         return problem
 
     def foreign(self, release: Release) -> str | None:
         """Return why a release is not its site's own answer to an open request, or None. Anybody could have made such
         a release, so it decides nothing."""
-        if self.own.get(release.request) is release:
+        if self.own.get((release.request, release.site)) is release:
             return None
         request = self.asked.get(release.request)
         if request is None:
             return "it answers no open request"
-        key = self.registration.key_of(request.site)
+        whom = release.site if request.of_cohort else request.site
+        if whom not in self.registration.answering(request):
+            return f"it is of no member of {request.asked}"
+        key = self.registration.key_of(whom)
         if key is not None and not release.signed_by(key):
-            return f"it is not signed by {request.asked}"
-        self.own[release.request] = release
+            return f"it is not signed by {f'site {whom!r}' if request.of_cohort else request.asked}"
+        self.own[release.request, release.site] = release
         return None
 
     def misshapen(self, release: Release) -> str | None:
         """Return why a site's own answer is refused, or None."""
         request = self.asked[release.request]
-        if (release.site, release.slots, release.scale) != (request.site, request.slots, request.scale):
-            return "its site, slots or noise scale differ from the request"
-        if (len(release.first), len(release.second)) != self.registration.mechanism.lengths:
-            return "its length differs from the registered one"
-        if max(map(abs, (*release.first, *release.second)), default=0) >= 1 << 61:
+        numbers, asked = (*release.first, *release.second), (request.site, request.slots, request.scale)
+        if request.of_cohort:
+            asked = release.site, self.registration.parts(request).get(release.site, 0), request.scale
+        most = 1 << (63 if request.of_cohort else 61)
+        wrong = {
+            "its site, slots or noise scale differ from the request":
+                (release.site, release.slots, release.scale) != asked,
+            "masks belong to a cohort's releases, and only there": (release.check is not None) != request.of_cohort,
+            "its length differs from the registered one":
+                (len(release.first), len(release.second)) != self.registration.mechanism.lengths,
+            "its numbers are absurdly large": not all(-most <= each < most for each in (*numbers, release.check or 0)),
+            "labels on demand and a keyed digest of them go together":
+                (release.labels is not None) != self.registration.on_demand,
+        }  # fmt: skip
+        problem = next((words for words, found in wrong.items() if found), None)
+        problem = problem or self.chains[release.site].broken_by(release)
+        return problem if problem is not None or request.of_cohort else self._implausible(request, numbers)
+
+    def check_sum(self, request: Request, members: Sequence[Release]) -> str | None:
+        """Return why the releases of a cohort's members, and their sum, are not accepted as its answer, or None."""
+        if tuple(each.site for each in members) != self.registration.answering(request):
+            return "it is not one release of every member"
+        for each in members:
+            problem = self.check(each) if each.request == request.digest else "it answers another request"
+            if problem is not None:
+                return f"site {each.site!r}: {problem}"
+        found = open_sum(members)
+        if found.check != request.slots:
+            return "its masks do not cancel: its members were not asked alike, or one of them masked otherwise"
+        if max(map(abs, (*found.first, *found.second))) >= 1 << 62:
             return "its numbers are absurdly large"
-        if (release.labels is not None) != self.registration.on_demand:
-            return "labels on demand and a keyed digest of them go together"
-        unchained = self.chains[release.site].broken_by(release)
+        return self._implausible(request, (*found.first, *found.second))
+
+    def _implausible(self, request: Request, numbers: tuple[int, ...]) -> str | None:
         honest = implausible if self.sealed is None else sealed.implausible
-        return unchained or honest(self.registration, release, request.number)
+        return honest(self.registration, self._given(request, numbers), request.number)
+
+    def _given(self, request: Request, numbers: tuple[int, ...]) -> Given:
+        return Given(self._parts(request), numbers, self.registration.noise_of(request.site))
 
     def _open(self, entry: Opened) -> None:
         if entry.registration != self.registration.digest:
@@ -269,12 +303,30 @@ class Replay:
         problem = self.check(release)
         if problem is not None:
             raise _broken(f"a release of site {release.site!r} should have been refused: {problem}")
-        parts = self._settle(release.request)
-        self.chains[release.site].add(release)
-        self.tries, self.others = max(self.tries, release.tries), max(self.others, release.others)
-        self.answered.append((parts, release))
-        self.orders.add(release.order)
-        self.history[release.request] = "arrived"
+        if self.asked[release.request].of_cohort:
+            raise _broken(f"the release of site {release.site!r} stands alone, outside its cohort")
+        self._answer(release.request, (release,), (*release.first, *release.second))
+
+    def _add_up(self, entry: Summed) -> None:
+        request = self.asked.get(entry.request)
+        if request is None or not request.of_cohort:
+            raise _broken("a sum without an open request to a cohort")
+        problem = self.check_sum(request, entry.members)
+        if problem is not None:
+            raise _broken(f"a sum of {request.asked} should have been refused: {problem}")
+        if (entry.first, entry.second) != open_sum(entry.members)[:2]:
+            raise _broken(f"the sum of {request.asked} is not that of its members' releases")
+        self._answer(entry.request, entry.members, (*entry.first, *entry.second))
+
+    def _answer(self, digest: str, releases: tuple[Release, ...], numbers: tuple[int, ...]) -> None:
+        """Note the answer to a request: one release, or those of a cohort and their sum."""
+        self.answered.append((self._given(self.asked[digest], numbers), releases))
+        self._settle(digest)
+        for each in releases:
+            self.chains[each.site].add(each)
+            self.tries, self.others = max(self.tries, each.tries), max(self.others, each.others)
+            self.orders.add(each.order)
+        self.history[digest] = "arrived"
 
     def _miss(self, entry: Absent) -> None:
         if entry.request not in self.asked:
@@ -284,19 +336,26 @@ class Replay:
         if entry.release is not None and not (entry.refused and self._rightly_refused(entry)):
             raise _broken("a release was refused that should have been accepted")
         request = self.asked[entry.request]
+        refused = entry.refused and request.of_cohort
+        if entry.members and not (refused and self.check_sum(request, entry.members) is not None):
+            raise _broken("a sum was refused that should have been accepted")
         parts = self._settle(entry.request)
-        self.chains[request.site].miss()
+        for name in self.registration.answering(request):
+            self.chains[name].miss()
         self.history[entry.request] = "refused" if entry.refused else "absent"
         self.absent += not entry.refused
         self.refused += entry.refused
         if self.charging:
-            self.tally = lose(self.registration, self.tally, parts, request.number)
+            noise = self.registration.noise_of(request.site)
+            self.tally = lose(self.registration, self.tally, parts, request.number, noise)
 
     def _settle(self, request: str) -> Parts:
         """Take a request off the open ones, and its slots off what is left; return them."""
-        self.own.pop(request, None)
-        self.passed.pop(request, None)
-        parts = self._parts(self.asked.pop(request))
+        asked = self.asked.pop(request)
+        for name in self.registration.answering(asked):
+            self.own.pop((request, name), None)
+            self.passed.pop((request, name), None)
+        parts = self._parts(asked)
         for site, slots in parts:
             self.left[site] -= slots
         return parts
@@ -312,11 +371,12 @@ class Replay:
         if not self.in_round or entry.round != self.rounds + 1 or self.due or self.asked:
             raise _broken(f"round {entry.round} cannot be closed here")
         before = self.folded
-        self.tally = add(self.tally, self.answered)
-        self.folded = self.tally.releases
-        self.times += [each.time for _, each in self.answered]
+        releases = [each for _, several in self.answered for each in several]
+        self.tally = add(self.tally, [given for given, _ in self.answered])
+        self.folded = self.tally.noises
+        self.times += [each.time for each in releases]
         if self.watch is not None:
-            self.watch.close(entry.round, [(self.index[each.site], each) for _, each in self.answered])
+            self.watch.close(entry.round, [(self.index[each.site], each) for each in releases])
         self.answered, self.in_round, self.rounds, self._next = [], False, entry.round, None
         if self.watch is not None or self.tally.total == 0:
             return
@@ -327,7 +387,7 @@ class Replay:
         now = now if self.registration.fixed_mixture else for_target_only(self.registration, now)
         self._trace(now)
 
-    def _look_sealed(self, taken: list[Seen], before: int) -> None:
+    def _look_sealed(self, taken: list[Seen], before: float) -> None:
         """Take the look that is registered after this round, if there is one."""
         share = sealed.due(self.registration, self.rounds, over=not self.plan())
         if share is None:

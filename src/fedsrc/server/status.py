@@ -11,12 +11,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedsrc.common.durable import open_regular, read_bytes
-from fedsrc.common.words import risk_words
+from fedsrc.common.words import count, risk_words
 from fedsrc.protocol.disclosure import privacy_words
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.notices import beside
 from fedsrc.protocol.registration import Registration
-from fedsrc.protocol.transcript import Absent, Announced, Arrived, Asked, Chain, Entry, read_transcript
+from fedsrc.protocol.transcript import (
+    Absent,
+    Announced,
+    Arrived,
+    Asked,
+    Chain,
+    Entry,
+    Summed,
+    read_transcript,
+)
 from fedsrc.server.folder import LOG, check_transcript, read_registration
 from fedsrc.server.state import Replay, Status
 
@@ -30,7 +39,7 @@ class SiteState:
     """What the transcript says of one site."""
 
     name: str
-    announced: int | None = None  # units; None before it has connected
+    announced: int | None = None  # units; None before it has connected, unless they are registered
     left: int = 0
     arrived: int = 0
     absent: int = 0
@@ -38,6 +47,7 @@ class SiteState:
     last: str | None = None  # when its latest release was made, by its own clock
     waiting: bool = False  # a request to it is open
     reason: str = ""  # why its latest request failed
+    cohort: str | None = None  # whose sum its releases are read in; `absent` and `refused` then count void rounds
 
 
 @dataclass
@@ -67,7 +77,13 @@ class SiteStates:
     """What the transcript says of each site: a fold over its entries, beside the replay."""
 
     def __init__(self, registration: Registration, entries: Iterable[Entry] = ()) -> None:
-        self._sites = {site.name: SiteState(site.name) for site in registration.sites}
+        charged = registration.schedule.dropout == "adversarial"
+        cohorts = () if registration.cohorts is None else registration.cohorts.cohorts
+        of = {name: each.name for each in cohorts for name in each.members}
+        self._sites = {
+            site.name: SiteState(site.name, site.capacity if charged else None, cohort=of.get(site.name))
+            for site in registration.sites
+        }
         self._whose: dict[str, list[str]] = {}  # open requests
         self._registration = registration
         for entry in entries:
@@ -79,10 +95,14 @@ class SiteStates:
             case Announced():
                 self._sites[entry.site].announced = entry.units
             case Asked():
-                self._whose[entry.request.digest] = [*self._registration.parts(entry.request)]
+                parts, members = self._registration.parts(entry.request), self._registration.answering(entry.request)
+                self._whose[entry.request.digest] = [*(members if entry.request.of_cohort else parts)]
             case Arrived():
                 for site in self._asked(entry.release.request):
                     site.arrived, site.last, site.reason = site.arrived + 1, entry.release.time, ""
+            case Summed():
+                for site, release in zip(self._asked(entry.request), entry.members, strict=True):
+                    site.arrived, site.last, site.reason = site.arrived + 1, release.time, ""
             case Absent():
                 for site in self._asked(entry.request):
                     site.refused, site.absent = site.refused + entry.refused, site.absent + (not entry.refused)
@@ -158,10 +178,12 @@ def refusals(path: Path) -> Iterable[str]:
 
 def words(state: RunState) -> list[str]:
     """Describe a run's state, line by line."""
+    together = any(site.cohort for site in state.sites)
+    came = count(state.releases, "opened sum") if together else f"{state.releases:,} releases"
     lines = [
         f"Status: {_status(state)}  (target risk {state.target_risk:g})",
         f"Round {state.rounds} of at most {state.most_rounds}: {state.records:,} units in"
-        f" {state.releases:,} releases, {risk_words(state.risk_upper)}",
+        f" {came}, {risk_words(state.risk_upper)}",
         f"Privacy: {state.privacy}",
         "Sites",
         *(f"  {_site(site)}" for site in state.sites[:50]),
@@ -186,8 +208,12 @@ def _site(site: SiteState) -> str:
         return f"{site.name}: has not connected yet"
     releases = "1 release" if site.arrived == 1 else f"{site.arrived:,} releases"
     parts = [releases, f"{site.left:,} of {site.announced:,} units left"]
-    parts += [f"{site.absent:,} absent"] if site.absent else []
-    parts += [f"{site.refused:,} refused"] if site.refused else []
+    if site.cohort is not None:
+        parts = [f"in cohort {site.cohort}", *parts]
+        parts += [f"{site.absent + site.refused:,} void"] if site.absent or site.refused else []
+    else:
+        parts += [f"{site.absent:,} absent"] if site.absent else []
+        parts += [f"{site.refused:,} refused"] if site.refused else []
     parts += ["asked now"] if site.waiting else []
     reason = f" (last: {site.reason})" if site.reason else ""
     return f"{site.name}: {', '.join(parts)}{reason}"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,10 +18,30 @@ from fedsrc.maths.levels import LevelCode
 from fedsrc.maths.moments import MomentCode, Seconds, noise_of_seconds, seconds
 from fedsrc.maths.transfer import eta
 from fedsrc.protocol.mechanism import Mechanism
-from fedsrc.protocol.messages import Release
 from fedsrc.protocol.registration import Registration
 
 Parts = Sequence[tuple[int, int]]  # the slots of a release: of which site, by its index, and how many
+
+
+class Given(NamedTuple):
+    """What a release, or the sum of a cohort's, gives the tally: integers, and their noise variance in that of one
+    release."""
+
+    parts: Parts
+    numbers: tuple[int, ...]
+    noise: float = 1.0
+
+    @property
+    def slots(self) -> int:
+        return sum(each for _, each in self.parts)
+
+
+class Lost(NamedTuple):
+    """A request whose missing answer is charged: its slots, its number, and the noise it would have had."""
+
+    slots: int
+    number: int
+    noise: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -40,10 +61,10 @@ class Tally:
 
     slots: tuple[int, ...]
     missing: tuple[int, ...]
-    releases: int
+    noises: float  # noise variance, in that of one release: so many releases, where sites add their own
     sums: Ints
     charge: Charge
-    lost: tuple[tuple[int, int], ...] = ()  # slots and number of every request whose missing release is charged
+    lost: tuple[Lost, ...] = ()
 
     @property
     def arrived(self) -> int:
@@ -95,21 +116,21 @@ def released_shape(rule: Mechanism) -> tuple[int, ...]:
     return (sum(rule.lengths),) if isinstance(rule.code, ContrastCode) else (rule.code.rows, rule.basis.p)
 
 
-def add(tally: Tally, releases: Sequence[tuple[Parts, Release]]) -> Tally:
-    """Fold accepted releases, each with the slots of its sites. Sums are exact, so their order does not matter.
+def add(tally: Tally, given: Sequence[Given]) -> Tally:
+    """Fold accepted releases and sums. Sums are exact, so their order does not matter.
 
     Theory: (v), One holder.
     """
     slots, sums = list(tally.slots), tally.sums.copy()
-    for parts, release in releases:
-        for site, number in parts:
+    for each in given:
+        for site, number in each.parts:
             slots[site] += number
-        sums += np.asarray([*release.first, *release.second], dtype=np.int64).reshape(sums.shape)
-    return replace(tally, slots=tuple(slots), releases=tally.releases + len(releases), sums=sums)
+        sums += np.asarray(each.numbers, dtype=np.int64).reshape(sums.shape)
+    return replace(tally, slots=tuple(slots), noises=tally.noises + math.fsum(each.noise for each in given), sums=sums)
 
 
-def lose(registration: Registration, tally: Tally, parts: Parts, number: int) -> Tally:
-    """Charge sites for request `number`, whose release never arrived: whatever it held, it was no worse than this.
+def lose(registration: Registration, tally: Tally, parts: Parts, number: int, noise: float = 1.0) -> Tally:
+    """Charge sites for request `number`, whose answer never arrived: whatever it held, it was no worse than this.
 
     Off the refusal event an honest release has masses above -low and accepted mass below slots + high.
 
@@ -120,7 +141,7 @@ def lose(registration: Registration, tally: Tally, parts: Parts, number: int) ->
         missing[site] += each
     code = registration.mechanism.code
     if isinstance(code, LevelCode) and worst.levels is not None:
-        margin = plausible_margins(registration, number)
+        margin = plausible_margins(registration, number, noise)
         levels = np.tile(-margin.low_supported, (code.rows, 1))
         levels[-1] = slots + margin.high + code.g * margin.low_supported
         more, unlikely = code.losses @ levels, -code.rows * margin.low_supported
@@ -129,7 +150,7 @@ def lose(registration: Registration, tally: Tally, parts: Parts, number: int) ->
             None, worst.levels + levels,
         )  # fmt: skip
     elif not isinstance(code, ContrastCode):
-        margin, none = plausible_margins(registration, number), np.zeros_like(worst.accepted)
+        margin, none = plausible_margins(registration, number, noise), np.zeros_like(worst.accepted)
         worst = Charge(
             worst.unsupported + slots + margin.high + margin.low_supported,
             worst.supported - margin.low_supported,
@@ -137,22 +158,21 @@ def lose(registration: Registration, tally: Tally, parts: Parts, number: int) ->
             worst.second
             and worst.second.plus(Seconds(none, none, none, slots + margin.total, margin.cross, margin.square)),
         )
-    lost = (*tally.lost, (slots, number))
-    return replace(tally, missing=tuple(missing), releases=tally.releases + 1, charge=worst, lost=lost)
+    lost = (*tally.lost, Lost(slots, number, noise))
+    return replace(tally, missing=tuple(missing), noises=tally.noises + noise, charge=worst, lost=lost)
 
 
-def masses(registration: Registration, sums: Ints | Floats, releases: float | Floats) -> Masses:
-    """Decode lattice sums (..., rows, p) of that many releases (per sum: (..., 1)) into suffix masses, with noise."""
+def masses(registration: Registration, sums: Ints | Floats, noises: float | Floats) -> Masses:
+    """Decode lattice sums (..., rows, p) with so many times the noise of one release (per sum: (..., 1)) into suffix
+    masses, with noise."""
     rule = registration.mechanism
     suffix = rule.basis.decode(sums.astype(np.float64)) / rule.grid
     if isinstance(rule.code, LevelCode):
         accepted, bad = suffix.sum(axis=-2), np.moveaxis(suffix, -2, -1) @ rule.code.losses
-        return Masses(
-            bad, accepted - bad, accepted, rule.code.covariance(suffix_variance(rule) * releases), None, suffix
-        )
+        return Masses(bad, accepted - bad, accepted, rule.code.covariance(suffix_variance(rule) * noises), None, suffix)
     first, second = suffix[..., 0, :], suffix[..., 1, :]
     paired = registration.histograms.kind == "paired"
-    noise = covariance(registration.histograms.kind, suffix_variance(rule) * releases)
+    noise = covariance(registration.histograms.kind, suffix_variance(rule) * noises)
     return Masses(
         second, first - second if paired else first, first if paired else first + second, noise,
         seconds(suffix[..., 2:, :]) if isinstance(rule.code, MomentCode) else None,
@@ -191,31 +211,32 @@ class Margins:
     total: Floats
 
 
-def plausible_margins(registration: Registration, number: int) -> Margins:
-    """Return the registered plausibility margins of request `number`.
+def plausible_margins(registration: Registration, number: int, noise: float = 1.0) -> Margins:
+    """Return the registered plausibility margins of request `number`, of so many times the noise of one release.
 
     Theory: Refusal, sqrt(2 v log(3m/q_s)) with q_s = 6 alpha_f / (pi^2 s^2); (xiv) Refusal, 7m events; (xiv) Levels.
     """
     rule, budget = registration.mechanism, registration.judgement.refusal_budget
-    v, events = suffix_variance(rule), 7 if isinstance(rule.code, MomentCode) else 3
-    noise = covariance(registration.histograms.kind, v)
-    high = noise.of(1.0, 1.0)
+    v, events = suffix_variance(rule) * noise, 7 if isinstance(rule.code, MomentCode) else 3
+    each = covariance(registration.histograms.kind, v)
+    high = each.of(1.0, 1.0)
     if isinstance(rule.code, LevelCode):
         events, high = rule.code.rows + 1, rule.code.rows * v
     log_term = math.log(events * rule.basis.m * math.pi**2 * number**2 / (6 * budget))
-    reached = (noise.uu, noise.ss, high, *noise_of_seconds(v))
+    reached = (each.uu, each.ss, high, *noise_of_seconds(v))
     return Margins(*(np.sqrt(2 * v * log_term) + 1e-9 for v in reached))
 
 
-def implausible(registration: Registration, release: Release, number: int) -> str | None:
-    """Return why the release of request `number` is refused, or None. An honest one ever is with probability alpha_f.
+def implausible(registration: Registration, given: Given, number: int) -> str | None:
+    """Return why the answer to request `number` is refused, or None. An honest one ever is with probability alpha_f.
 
     Theory: Refusal.
     """
     if registration.judgement.refusal_budget == 0:
         return None
-    sums = np.asarray([*release.first, *release.second]).reshape(released_shape(registration.mechanism))
-    seen, margin, n = masses(registration, sums, 1), plausible_margins(registration, number), release.slots
+    sums = np.asarray(given.numbers).reshape(released_shape(registration.mechanism))
+    seen, margin = masses(registration, sums, given.noise), plausible_margins(registration, number, given.noise)
+    n = given.slots
     below = [seen.unsupported < -margin.low_unsupported, seen.supported < -margin.low_supported]
     if seen.levels is not None:
         below = [each < -margin.low_supported for each in seen.levels]

@@ -127,6 +127,11 @@ def limits(registration: Registration) -> tuple[str, ...]:
     labelling = registration.labelling
     if isinstance(labelling, OnDemand) and labelling.hours is None and privacy.private:
         uneven.append("When a release left its site shows how long labelling took. That is not protected.")
+    if registration.cohorts is not None:
+        uneven.append(
+            "It does not check any site by itself. Only a cohort's sum can be read: a member that counts wrongly moves"
+            " it as far as all slots of the cohort allow."
+        )
     if isinstance(registration.judgement, Sealed):
         uneven.append("It speaks of the registered targets, and so of higher ones; no lower target is shown.")
     return (first, *uneven, *others)
@@ -148,6 +153,7 @@ def assumptions(registration: Registration, replay: Replay) -> tuple[Assumption,
             if registration.held
             else []
         ),
+        *_cohort_notes(registration),
         _declared(f"no {unit} was released more than once"),
         *_tries_note(registration, replay),
         Assumption(what=draws, how="not checkable"),
@@ -209,6 +215,8 @@ def _sealed_note(registration: Registration) -> list[Assumption]:
 
 def _dropout_note(registration: Registration, replay: Replay) -> Assumption:
     """Say what is known of releases and sites that are missing. That a site never came is the server's word."""
+    if registration.cohorts is not None:
+        return _void_note(registration, replay)
     if registration.schedule.dropout == "adversarial":
         return _checked("a release that did not arrive is charged as if it had been withheld on purpose")
     if replay.never_came:
@@ -218,6 +226,38 @@ def _dropout_note(registration: Registration, replay: Replay) -> Assumption:
     if replay.absent or replay.refused:
         return _declared("whether a release arrives does not depend on its content")
     return _checked("every requested release arrived")
+
+
+def _void_note(registration: Registration, replay: Replay) -> Assumption:
+    """Say what became of rounds that a member of a cohort missed. Theory: (xvii) Voids."""
+    if registration.schedule.dropout == "adversarial":
+        return _checked(
+            "a round that a member of a cohort did not answer is void for the whole cohort: its units are spent, and"
+            " charged as if they had been withheld on purpose"
+        )
+    if not (replay.absent or replay.refused or replay.never_came):
+        return _checked("every member of every cohort answered every round")
+    return _declared(
+        "whether a round is void for a cohort, since one member did not answer, depends on nothing that its members"
+        " released: neither the server nor any member chose it"
+    )
+
+
+def _cohort_notes(registration: Registration) -> list[Assumption]:
+    """Say what sums of cohorts rest on. Theory: (xvii) Privacy, Validity."""
+    if registration.cohorts is None:
+        return []
+    most = registration.cohorts.colluding
+    side = f"at most {most} {'member sides' if most == 1 else 'members side'}" if most else "no member sides"
+    return [
+        _checked("every sum of a cohort is that of one masked release of each member, and its masks cancel"),
+        _declared(f"in every cohort {side} with the server, and all others add their share of the noise"),
+        _declared("no member's release depends on what the others released"),
+        Assumption(
+            what="masks hide releases as long as X25519, HKDF-SHA256 and ChaCha20 do, and mask keys stay secret",
+            how="not checkable",
+        ),
+    ]
 
 
 def _labelling_notes(registration: Registration) -> list[Assumption]:

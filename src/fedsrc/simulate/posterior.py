@@ -119,8 +119,8 @@ def from_samples(registration: Registration, sites: Sequence[Support], draws: in
 def from_tally(registration: Registration, tally: Tally, draws: int, seed: int) -> Support:
     """Draw laws from the noised sums of a run, as `from_release` does."""
     rng, m, shape = np.random.default_rng([seed, 3]), len(registration.thresholds.values), (draws, *tally.sums.shape)
-    noise = rng.normal(0.0, registration.mechanism.scale * math.sqrt(tally.releases), shape)
-    seen = masses(registration, tally.sums - noise, tally.releases)
+    noise = rng.normal(0.0, registration.mechanism.scale * math.sqrt(tally.noises), shape)
+    seen = masses(registration, tally.sums - noise, tally.noises)
     found = _of_bins(falling(np.stack([seen.supported, seen.unsupported], axis=1)), tally.arrived, rng)
     kinds = [m + 1, *range(1, m + 1), *range(m + 2, 2 * m + 2)]  # what nothing accepts is unsupported, in bin 0
     return Support(_cells(registration)[kinds], found.laws)

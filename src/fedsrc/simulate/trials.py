@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -59,7 +60,7 @@ def streams(
             return
         total = sum((pool.take(np.full(trials, n)) for pool, n in zip(pools, slots, strict=True)), start=total)
         grown = tuple(a + b for a, b in zip(tally.slots, slots, strict=True))
-        tally = replace(tally, slots=grown, releases=tally.releases + noises(registration, slots))
+        tally = replace(tally, slots=grown, noises=tally.noises + noises(registration, slots))
         yield tally, total
 
 
@@ -82,9 +83,8 @@ def simulate(
     last, going = empty(registration), np.arange(trials)
     units, accepted = list[int](), list[Floats]()
     for tally, total in streams(registration, sites, trials=trials, seed=seed, draw=draw):
-        for _ in range(tally.releases - last.releases):
-            noise = noise + discrete_gaussian(rng, rule.scale, noise.shape)
-        seen = masses(registration, rule.basis.encode(total[going]) + noise[going], tally.releases)
+        noise = noise + _added(rng, registration, tally.noises - last.noises, noise.shape)
+        seen = masses(registration, rule.basis.encode(total[going]) + noise[going], tally.noises)
         now = look(registration, Sample(seen, tally.total, transfer(registration, tally)), now)
         last, outcome.rounds_seen = tally, outcome.rounds_seen + 1
         units, accepted = [*units, tally.arrived], [*accepted, _accepted(now)]
@@ -108,9 +108,8 @@ def _simulate_sealed(
     played = list(streams(registration, encoded, trials=trials, seed=seed, draw=draw))
     noise, looks, last = np.zeros((trials, sum(rule.lengths)), dtype=np.int64), [], empty(registration)
     for number, (tally, total) in enumerate(played, start=1):
-        for _ in range(tally.releases - last.releases):
-            noise = noise + discrete_gaussian(rng, rule.scale, noise.shape)
-        before, last, outcome.rounds_seen = last.releases, tally, number
+        noise = noise + _added(rng, registration, tally.noises - last.noises, noise.shape)
+        before, last, outcome.rounds_seen = last.noises, tally, number
         share = sealed.due(registration, number, over=number == len(played))
         if share is None:
             continue
@@ -132,6 +131,18 @@ def _only(now: Look, on: NDArray[np.bool_]) -> Look:
     """Return a look at some of the trials."""
     parts: dict[str, Any] = {each.name: getattr(now, each.name) for each in fields(now)}
     return replace(now, **{name: value[on] for name, value in parts.items() if value is not None})
+
+
+def _added(rng: np.random.Generator, registration: Registration, noises: float, shape: tuple[int, ...]) -> Ints:
+    """Draw the noise of a round: that of so many releases, or that of its cohorts' sums at once.
+
+    Theory: (xvii) Sum of discrete Gaussians.
+    """
+    scale = registration.mechanism.scale
+    if registration.cohorts is not None:
+        return discrete_gaussian(rng, scale * math.sqrt(noises), shape)
+    drawn = (discrete_gaussian(rng, scale, shape) for _ in range(round(noises)))
+    return sum(drawn, start=np.zeros(shape, dtype=np.int64))
 
 
 def discrete_gaussian(rng: np.random.Generator, scale: float, shape: tuple[int, ...]) -> Ints:

@@ -62,17 +62,29 @@ def admit(
     if registration is not None and not isinstance(question, Request):
         _check_signature(question, registration, where)
     found = _able(allowed, asked.registration, site, ledger, key)
-    if found.held != (isinstance(asked, Request) and asked.parts is not None) or (found.held and asked is not question):
-        raise RefusedError(
-            Refusal.NOT_AS_REGISTERED,
-            "one holder answers for all sites, in one process" if found.held else f"site {site!r} answers for itself",
-        )
-    if isinstance(asked, Request) and asked.scale != found.mechanism.scale:
-        raise RefusedError(
-            Refusal.NOT_AS_REGISTERED,
-            f"site {site!r} refuses noise scale {asked.scale:g}; the registration fixes {found.mechanism.scale:g}",
-        )
+    if found.held and asked is not question:
+        raise RefusedError(Refusal.NOT_AS_REGISTERED, "one holder answers for all sites, in one process")
+    if isinstance(asked, Request):
+        _check_request(asked, site, found)
+        with refusing(Refusal.CANNOT):
+            ledger.check_member(site, asked.registration)
     return found
+
+
+def _check_request(asked: Request, site: str, found: Registration) -> None:
+    """Refuse a request to others, or for other noise, than the registration fixes."""
+    whom, parts = found.asked_for(site)
+    if (asked.site, len(asked.parts or ())) != (whom, parts):
+        who = "one holder answers for all sites, in one process" if found.held else f"site {site!r} answers for itself"
+        who = who if found.cohorts is None else f"site {site!r} answers in cohort {whom!r}"
+        raise RefusedError(Refusal.NOT_AS_REGISTERED, who)
+    if found.cohorts is not None and asked.round > found.schedule.rounds:  # it would be the last one to be answered
+        raise RefusedError(Refusal.NOT_AS_REGISTERED, f"site {site!r} refuses round {asked.round:,}: there is none")
+    if asked.scale != found.share_of(whom):
+        raise RefusedError(
+            Refusal.NOT_AS_REGISTERED,
+            f"site {site!r} refuses noise scale {asked.scale:g}; the registration fixes {found.share_of(whom):g}",
+        )
 
 
 def check_ready(registration: Registration, site: str, ledger: Ledger, key: Key | None) -> None:
@@ -88,6 +100,19 @@ def check_key(registration: Registration, site: str, key: Key | None) -> None:
             Refusal.CANNOT,
             f"site {site!r} needs the private key of its registered public key {registered}",
             hint="pass the site's key file; nothing was released",
+        )
+
+
+def check_mask_key(registration: Registration, site: str, mask: Key | None) -> None:
+    """Refuse to answer in a cohort without the private part of the site's registered mask key."""
+    registered = registration.mask_keys.get(site)
+    if (None if registered is None else registered.mask) != (None if mask is None else public_hex(mask)):
+        raise RefusedError(
+            Refusal.CANNOT,
+            f"site {site!r} has no mask key under this registration"
+            if registered is None
+            else f"site {site!r} needs the private key of its registered mask key {registered.mask}",
+            hint="pass the site's mask key in a cohort, and only there; nothing was released",
         )
 
 

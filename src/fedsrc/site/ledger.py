@@ -39,7 +39,7 @@ FROM intake LEFT JOIN spend ON spend.intake = intake.number LEFT JOIN release US
 WHERE site = ? GROUP BY number ORDER BY number
 """
 GIVEN = "FROM opened JOIN spend USING (request) JOIN intake ON intake = number WHERE site = ? AND registration = ?"
-BY_HOLDER = "FROM opened WHERE ? IS NOT NULL AND registration = ?"  # its chain runs over all of its sites
+WHOLE = "FROM opened WHERE ? IS NOT NULL AND registration = ?"  # a holder's chain runs over its sites; a member's too
 KEPT = "(SELECT release.release FROM release WHERE release.request = opened.request)"
 EARLIER = "opened.rowid < (SELECT rowid FROM opened WHERE request = ?)"  # before a request was first asked
 OTHERS = """
@@ -223,23 +223,53 @@ class Ledger:
         return data
 
     def _spend(self, takes: Sequence[Take], request: Request, fails: float) -> list[int]:
-        """Mark the units of a request as spent, if they are not yet; return their first place in each order."""
-        sql, digest = self._connection, request.digest
+        """Mark the units of a request as spent, if they are not yet; return the first place of those that take some, in
+        each one's order."""
+        sql, digest, taking = self._connection, request.digest, [take for take in takes if take.slots]
         known = sql.execute("SELECT intake, first FROM spend WHERE request = ? ORDER BY rowid", (digest,)).fetchall()
-        if known:
-            if [row[0] for row in known] != [take.intake.number for take in takes]:
+        if sql.execute("SELECT 1 FROM opened WHERE request = ?", (digest,)).fetchone():
+            if [row[0] for row in known] != [take.intake.number for take in taking]:
                 raise FedsrcError(
                     f"round {request.round} was opened on another table, or on this one before it was changed",
                     where=str(self.path),
                     hint="bring the table as it was then; only labels may be added to it",
                 )
             return [int(row[1]) for row in known]
-        firsts = [self._first(take, request.registration) for take in takes]
+        member, round = (takes[0].intake.site, request.round) if request.of_cohort else (None, None)
+        if member is not None:
+            self._check_round(member, request)
+        firsts = [self._first(take, request.registration) for take in taking]
         sql.execute("INSERT OR IGNORE INTO claim VALUES (?, ?)", (request.registration, fails))
-        sql.execute("INSERT INTO opened (request, registration) VALUES (?, ?)", (digest, request.registration))
-        for take, first in zip(takes, firsts, strict=True):
+        sql.execute(
+            "INSERT INTO opened (request, registration, member, round) VALUES (?, ?, ?, ?)",
+            (digest, request.registration, member, round),
+        )
+        for take, first in zip(taking, firsts, strict=True):
             sql.execute("INSERT INTO spend VALUES (?, ?, ?, ?)", (digest, take.intake.number, first, take.slots))
         return firsts
+
+    def check_member(self, site: str, registration: str) -> None:
+        """Refuse a second member of the cohorts of one registration: what one of them sends is not the other's."""
+        found = "SELECT member FROM opened WHERE registration = ? AND member IS NOT NULL AND member != ?"
+        with self._transaction() as sql:
+            other = sql.execute(found, (registration, site)).fetchone()
+        if other is not None:
+            raise FedsrcError(
+                f"this ledger answers for site {other[0]!r} already, which is in a cohort of the same registration",
+                where=str(self.path),
+                hint="every member of a cohort has a ledger of its own; records in one hand are one site",
+            )
+
+    def _check_round(self, member: str, request: Request) -> None:
+        """Refuse a cohort's request for a round that is over or was asked otherwise, and a second member."""
+        self.check_member(member, request.registration)
+        found = "SELECT MAX(round) FROM opened WHERE registration = ? AND member IS NOT NULL"
+        last = self._connection.execute(found, (request.registration,)).fetchone()[0] or 0
+        if request.round <= last:
+            raise FedsrcError(
+                f"round {last} of its cohort was answered, so another request for round {request.round} is not",
+                where=str(self.path),
+            )
 
     def _first(self, take: Take, registration: str) -> int:
         """Return the place of an intake's first unspent unit; refuse to take more than are left."""
@@ -354,7 +384,7 @@ class Ledger:
     def _link(self, sql: sqlite3.Connection, intake: Intake, request: Request) -> Link:
         """Return the link of the chain for a request, with how many registrations have had units of this table. Rounds
         that were opened and never answered have their place: none is given up unseen."""
-        chain, registration = GIVEN if request.parts is None else BY_HOLDER, request.registration
+        chain, registration = GIVEN if request.parts is None else WHOLE, request.registration
         mine = (intake.site, registration, request.digest)
         opened = sql.execute(f"SELECT COUNT(*) {chain} AND {EARLIER}", mine).fetchone()[0]
         last = sql.execute(

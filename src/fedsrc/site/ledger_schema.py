@@ -68,12 +68,18 @@ CREATE TABLE opened (
 ) STRICT;
 INSERT INTO opened (request, registration) SELECT request, registration FROM release ORDER BY rowid;
 """
+# A member of a cohort answers one request a round, and rounds only grow: masks of two sums must never meet.
+SIXTH_SCHEMA = """
+ALTER TABLE opened ADD COLUMN member TEXT;
+ALTER TABLE opened ADD COLUMN round INTEGER;
+"""
 SCHEMAS = (
     FIRST_SCHEMA,
     SECOND_SCHEMA,
     THIRD_SCHEMA,
     FOURTH_SCHEMA,
     FIFTH_SCHEMA,
+    SIXTH_SCHEMA,
 )  # a ledger of version n has been through the first n of them
 VERSION = len(SCHEMAS)
 NUMBER = re.compile(r"0*(\d+)(\.0*)?", re.ASCII)

@@ -7,7 +7,15 @@ import math
 from fedsrc.common.words import ADJACENCY
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.privacy import epsilon_tight
-from fedsrc.protocol.disclosure import beside_words, epsilon_against, noise_words, other_of, replacement_rho
+from fedsrc.protocol.disclosure import (
+    beside_words,
+    collusion_words,
+    epsilon_against,
+    epsilon_among,
+    noise_words,
+    other_of,
+    replacement_rho,
+)
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.order import IN_ORDER
 from fedsrc.site.ledger import DELTA, Account, Ledger
@@ -16,7 +24,7 @@ from fedsrc.site.recognition import DEVELOPMENT
 
 def cost(registration: Registration) -> float:
     """Return epsilon of one release for a unit being this one or any other, at the site's own delta: two registrations
-    compare so, whatever neighbours they name."""
+    compare so, whatever neighbours they name. In a cohort, against the server and the members that may collude."""
     return epsilon_tight(replacement_rho(registration), DELTA)
 
 
@@ -48,6 +56,7 @@ def describe_registration(registration: Registration, site: str) -> list[str]:
     who = "one holder answers for all sites; its" if registration.held else "site's"
     capacity = "as many as it has" if place.capacity is None else f"at most {place.capacity:,}"
     schedule = registration.schedule
+    cohort = None if registration.cohorts is None else registration.cohorts.of(site).name
     grows = "" if schedule.growth == 1 else f", {schedule.growth:g} times as many each round"
     return [
         f"Registration {registration.digest}",
@@ -55,11 +64,35 @@ def describe_registration(registration: Registration, site: str) -> list[str]:
         f"  (its word for the loss: {claim.loss}; for the traffic: {claim.population})",
         f"  asks for noised totals of about {schedule.batch:,} {privacy.unit}s at a time{grows}, {capacity}",
         f"  each {privacy.unit} once: epsilon {privacy.epsilon:g} at delta {privacy.delta:g} (smaller is more private)",
-        f"  with {noise_words(registration)}",
+        *_against_whom(registration, site),
+        f"  with {noise_words(registration, cohort)}",
         f"  protected against: one {privacy.unit} {ADJACENCY[privacy.adjacency]}",
         *([f"  {beside_words(privacy.unit, other, epsilon_against(registration, other))}"] if privacy.private else []),
         f"  server key  {registration.server_key or 'none'}",
         f"  {who} key  {registration.key_of(site) or 'none'}",
+        *_members(registration, site),
+    ]
+
+
+def _against_whom(registration: Registration, site: str) -> list[str]:
+    cohorts = registration.cohorts
+    among = None if cohorts is None else epsilon_among(registration, cohorts.of(site).name)
+    return [] if cohorts is None or among is None else [f"  {collusion_words(cohorts.colluding, among)}"]
+
+
+def _members(registration: Registration, site: str) -> list[str]:
+    """Describe the cohort of a site: who is in it, with fingerprints. A server could have invented members."""
+    if registration.cohorts is None:
+        return []
+    cohort = registration.cohorts.of(site)
+    return [
+        f"  in cohort {cohort.name} of {len(cohort.members)} sites: only the sum of their releases can be read, once"
+        " all have answered",
+        "  fingerprints of its members' mask keys: compare them out of band, for an invented member is a colluding one",
+        *(
+            f"    {registration.mask_keys[name].fingerprint}  {name!r}{' (this site)' * (name == site)}"
+            for name in cohort.members
+        ),
     ]
 
 
@@ -87,6 +120,7 @@ def status_words(ledger: Ledger, site: str) -> list[str]:
     for each in registrations:
         given = ledger.given(site, each.digest)
         lines.append(f"    {each.digest}: target {each.promised_risk:g}, {given:,} {each.privacy.unit}s spent")
+        lines += [f"    {words}" for words in _against_whom(each, site)]
     if len(registrations) > 1:
         lines.append("    each has its own failure probability; over several they add up")
     return lines

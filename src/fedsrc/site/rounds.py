@@ -69,7 +69,7 @@ def settle(registration: Registration, opened: Opened, demands: Sequence[Demand]
 
     Theory: (xvi) Lazy labels.
     """
-    given, mine = by_answer(read_labels(demands[0].labels)), opened.request.digest
+    given, mine = by_answer(read_labels(demands[0].labels)) if demands else {}, opened.request.digest
     settled, losses = list[Units](), dict[str, float | None]()
     for demand, (_, first, slots) in zip(demands, opened.taken, strict=True):
         units = demand.drawn(first, slots)

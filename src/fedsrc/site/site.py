@@ -25,11 +25,14 @@ from fedsrc.records.development import calibrating, cut_words, names_of
 from fedsrc.records.masses import counted
 from fedsrc.records.order import IN_ORDER, Positions
 from fedsrc.records.units import LOCAL_SITE, Names, Records, Units
-from fedsrc.site.admission import admit
+from fedsrc.site.admission import admit, check_mask_key
 from fedsrc.site.ledger import Ledger, Take
+from fedsrc.site.masks import mask_release
 from fedsrc.site.recognition import DEVELOPMENT, Intake
 from fedsrc.site.release import make_release
 from fedsrc.site.rounds import Demand, settle
+
+NONE = Units(np.zeros(1, dtype=np.int64), np.zeros(0), np.zeros(0), None)  # of a cohort's member that gives none
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Site:
     count: Callable[[int, int], Ints]
     key: Key | None = None
     demand: Demand | None = None  # where labels come once a round is open
+    mask: Key | None = None  # of a cohort's member
 
     def room(self) -> int:
         """Return how many slots the site has for this registration, those already filled included. This is public.
@@ -79,26 +83,31 @@ def release_together(sites: Mapping[str, Site], request: Request) -> bytes:
 
     Theory: (v), One holder.
     """
-    parts = next(iter(sites.values())).registration.parts(request)
-    asked = [sites[name] for name in parts]
-    one, slots = asked[0], list(parts.values())
+    registration = next(iter(sites.values())).registration
+    parts = registration.parts(request)
+    asked = [sites[name] for name in (sites if request.of_cohort else parts)]  # a member without units answers too
+    one, slots = asked[0], [parts.get(site.name, 0) for site in asked]
+    check_mask_key(registration, one.name, one.mask)
     order: Order = "in order" if one.intake.seed == IN_ORDER else "shuffled"
 
     def make(firsts: Sequence[int], link: Link) -> bytes:
         units, labels = labelled or (None, None)
         if units is None:
-            counts = [site.count(first, n) for site, first, n in zip(asked, firsts, slots, strict=True)]
+            taking = [(site, n) for site, n in zip(asked, slots, strict=True) if n]
+            counts = [site.count(first, n) for (site, n), first in zip(taking, firsts, strict=True)]
         else:
-            counts = [counted(one.registration, each) for each in units]
-        total = np.asarray(np.sum(counts, axis=0), dtype=np.int64)
-        release = make_release(one.registration, request, total, link, order=order, time=utc_now(), labels=labels)
+            counts = [counted(registration, each) for each in units]
+        total = np.asarray(np.sum(counts or [counted(registration, NONE)], axis=0), dtype=np.int64)
+        release = make_release(registration, request, total, link, order=order, time=utc_now(), labels=labels)
+        if one.mask is not None:
+            release = mask_release(registration, request, release, one.name, sum(slots), one.mask)
         return (release if one.key is None else release.signed(one.key)).to_bytes()
 
     takes = [Take(site.intake, n, site.capacity) for site, n in zip(asked, slots, strict=True)]
-    rho, fails, labelled = replacement_rho(one.registration), one.registration.fails, None
-    demands = [site.demand for site in asked if site.demand is not None]
-    if demands and one.ledger.stored(request) is None:
-        labelled = settle(one.registration, one.ledger.open(takes, request, rho, fails=fails), demands)
+    rho, fails, labelled = replacement_rho(registration), registration.fails, None
+    demands = [site.demand for site, n in zip(asked, slots, strict=True) if n and site.demand is not None]
+    if registration.on_demand and one.ledger.stored(request) is None:
+        labelled = settle(registration, one.ledger.open(takes, request, rho, fails=fails), demands)
     return one.ledger.answer(takes, request, rho, make, fails=fails)
 
 
@@ -111,11 +120,12 @@ def open_sites(
     fresh: bool = False,
     keys: Mapping[str, Key] | None = None,
     labels: Path | None = None,
+    mask: Key | None = None,
 ) -> list[Site]:
     """Take the table in at every registered site that has rows in it.
 
     `fresh` asserts that no unit was in a table that the ledger knows, where ids cannot show it. `labels` is the file
-    that people's labels go to, where they come on demand.
+    that people's labels go to, where they come on demand; `mask` the mask key of the one site, in a cohort.
     """
     if registration.on_demand and (labels is None or records.labelled is None):
         raise FedsrcError("labels come on demand: that takes a table in a file, read without them")
@@ -135,7 +145,7 @@ def open_sites(
             if registration.on_demand and labels is not None:
                 demand = Demand(records, units, order, labels)
             count = partial(_count, registration, units, order)
-            sites.append(Site(registration, name, ledger, intake, count, (keys or {}).get(name), demand))
+            sites.append(Site(registration, name, ledger, intake, count, (keys or {}).get(name), demand, mask))
     return sites
 
 

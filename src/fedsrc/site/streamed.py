@@ -19,6 +19,7 @@ from fedsrc.records.stream import Contents, Table, examine
 from fedsrc.records.table import NEEDED, Part
 from fedsrc.records.units import Records, Units
 from fedsrc.records.window import Window
+from fedsrc.site.admission import check_mask_key
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.recognition import Intake
 from fedsrc.site.site import Site, open_sites
@@ -33,6 +34,7 @@ def open_table(
     in_order: bool = False,
     fresh: bool = False,
     key: Key | None = None,
+    mask: Key | None = None,
 ) -> Site:
     """Take a site's own table in, as `site.open_sites` does for one in memory: same checks, intake and counts."""
     registration.site(name)  # unknown sites are refused
@@ -40,13 +42,15 @@ def open_table(
         keys = {} if key is None else {name: key}
         records = table.whole(labels="on demand" if registration.on_demand else "there").at(name)
         labels = labels_beside(table.path) if registration.on_demand else None
-        return open_sites(registration, records, ledger, in_order=in_order, fresh=fresh, keys=keys, labels=labels)[0]
+        return open_sites(
+            registration, records, ledger, in_order=in_order, fresh=fresh, keys=keys, labels=labels, mask=mask
+        )[0]
     contents = examine(table, name, independent=registration.privacy.independent)
     intake = ledger.take_in(
         name, contents.digest, cut_words(registration), calibrating_units(registration, contents), contents.names(),
         in_order=in_order, fresh=fresh,
     )  # fmt: skip
-    return Site(registration, name, ledger, intake, partial(count, registration, contents, intake), key)
+    return Site(registration, name, ledger, intake, partial(count, registration, contents, intake), key, mask=mask)
 
 
 def calibrating_units(registration: Registration, contents: Contents) -> int:
@@ -90,9 +94,12 @@ def _inside(registration: Registration) -> Development | None:
 
 
 def open_site(
-    registration: Registration, name: str, found: Records | Table, ledger: Ledger, key: Key, *, fresh: bool
-) -> Site:
-    """Open one site's own table behind its ledger; a table on disk is read in batches."""
+    registration: Registration, name: str, found: Records | Table, ledger: Ledger, key: Key, *,
+    mask: Key | None = None, fresh: bool,
+) -> Site:  # fmt: skip
+    """Open one site's own table behind its ledger; a table on disk is read in batches. `mask` is its mask key, of a
+    cohort's member."""
+    check_mask_key(registration, name, mask)
     if isinstance(found, Table):
-        return open_table(registration, name, found, ledger, fresh=fresh, key=key)
-    return open_sites(registration, found.at(name), ledger, fresh=fresh, keys={name: key})[0]
+        return open_table(registration, name, found, ledger, fresh=fresh, key=key, mask=mask)
+    return open_sites(registration, found.at(name), ledger, fresh=fresh, keys={name: key}, mask=mask)[0]

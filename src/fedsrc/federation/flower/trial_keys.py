@@ -1,7 +1,8 @@
 """Keys and certificates to try the live mode with.
 
 An authority that signs one certificate and whose key is then discarded, a node key for each site's SuperNode, and the
-keys that sign releases. In a real run every party makes its own, and private keys never travel.
+keys that sign releases and that mask those of a cohort. In a real run every party makes its own, and private keys
+never travel.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedsrc.common.durable import write_whole
-from fedsrc.common.signing import load_or_make, public_hex
+from fedsrc.common.places import mask_beside
+from fedsrc.common.signing import load, load_or_make, public_hex
 from fedsrc.errors import FedsrcError
+from fedsrc.protocol.mask_key import MaskKey
 
 DAYS = 90
 SERVER = "server"
@@ -38,7 +41,10 @@ def make_trial(folder: Path, sites: tuple[str, ...], hosts: tuple[str, ...] = ()
     _certificates(folder, hosts)
     public = {SERVER: public_hex(load_or_make(folder / SERVER / "server.key"))}
     for name in sites:
-        public[name] = public_hex(load_or_make(folder / name / "site.key"))
+        site = folder / name / "site.key"
+        public[name] = public_hex(load_or_make(site))
+        word = MaskKey.by(name, load(site), load_or_make(mask_beside(site)))
+        write_whole(folder / name / f"{name}.mask.json", word.to_bytes())
         _node_key(folder / name)
     for name, key in public.items():
         write_whole(folder / name / ("server.pub" if name == SERVER else "site.pub"), f"{key}\n".encode())

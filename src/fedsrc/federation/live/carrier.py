@@ -23,9 +23,10 @@ LONGEST_PAUSE = 60.0  # seconds between two hellos to a node that does not give 
 
 @dataclass
 class _Open:
-    """A request on its way."""
+    """A request on its way to a site: the one that it asks, or one of its cohort."""
 
     request: Request
+    site: str
     data: bytes
     end: float  # when it is waited for no longer
     node: int | None = None  # that has it now
@@ -97,18 +98,20 @@ class LiveCarrier:
         self._greet()
         self._fetch()
 
-    def __call__(self, requests: Sequence[Request], /) -> list[Answer]:
+    def __call__(self, requests: Sequence[Request], /) -> list[Answer | Mapping[str, Answer]]:
         end = self._clock.monotonic() + self._round_seconds()
-        waiting = [_Open(each, SignedRequest.by(each, self._key).to_bytes(), end) for each in requests]
-        while True:
+        asked = list[list[_Open]]()
+        for each in requests:
+            data = SignedRequest.by(each, self._key).to_bytes()
+            asked.append([_Open(each, name, data, end) for name in self._registration.answering(each)])
+        while waiting := [each for several in asked for each in _waited_for(several)]:
             self.step()
-            self._send([each for each in waiting if each.answer is None])
+            self._send(waiting)
             self._fetch()
-            now = self._clock.monotonic()
-            if all(each.answer is not None or now >= each.end for each in waiting):
-                break
-            self._clock.sleep(self._patience.poll)
-        return [self._close(each) for each in waiting]
+            self._end(waiting)
+            if any(_waited_for(several) for several in asked):
+                self._clock.sleep(self._patience.poll)
+        return [self._close(several) for several in asked]
 
     def _round_seconds(self) -> float:
         """How long to wait for a round: until it is answered where it must be; past the time at which sites answer."""
@@ -199,15 +202,16 @@ class LiveCarrier:
         meeting.problem = problem
 
     def _send(self, waiting: Sequence[_Open]) -> None:
-        """Send requests to the nodes of their sites, again where the node is gone; give up on sites that stay away."""
-        now, ready = self._clock.monotonic(), []
+        """Send requests to the nodes of their sites, again where the node is gone; give up on sites that stay away. A
+        cohort is asked once all of it is there: its round would be void, and units spent for it."""
+        now, ready, here = self._clock.monotonic(), [], {hello.site for hello in self._hellos.values()}
         for each in waiting:
-            node = self.node_of(each.request.site)
+            node = self.node_of(each.site)
             if each.node is not None and each.node == node and now < each.lost:
                 continue
             if node is None:
                 self._lose(each, now)
-            elif now >= each.again:
+            elif now >= each.again and (each.numbers or here.issuperset(self._registration.answering(each.request))):
                 each.node = node
                 ready.append(each)
         letters = [Letter(each.node or 0, "release", each.data, str(each.request.round)) for each in ready]
@@ -230,7 +234,7 @@ class LiveCarrier:
     def _give_up(self, each: _Open, now: float) -> None:
         lost = each.trouble_since is not None and now - each.trouble_since >= self._patience.missing
         if lost and not self._registration.must_answer:
-            each.answer = f"site {each.request.site!r} is not connected: {each.problem}"
+            each.answer = f"site {each.site!r} is not connected: {each.problem}"
 
     def _take(self, each: _Open, reply: Reply) -> None:
         if each.answer is not None:
@@ -246,7 +250,7 @@ class LiveCarrier:
             self._stumble(each, reply.problem)
         elif reply.refused:
             said = reply.problem if reply.problem in list(Refusal) else "in words that are not a site's"
-            each.answer = f"site {each.request.site!r} refused: {said}"
+            each.answer = f"site {each.site!r} refused: {said}"
         else:
             self._stumble(each, reply.problem)
 
@@ -255,22 +259,31 @@ class LiveCarrier:
         now = self._clock.monotonic()
         each.node, each.again, each.problem = None, now + self._patience.retry, _plain(problem)
         each.trouble_since = now if each.trouble_since is None else each.trouble_since
-        self._tell(f"site {each.request.site!r}: request {each.request.number}: {each.problem}")
+        self._tell(f"site {each.site!r}: request {each.request.number}: {each.problem}")
         self._give_up(each, now)
 
-    def _close(self, each: _Open) -> Answer:
-        """Return the answer that the round closes with; ignore and log what comes later."""
-        for number in each.numbers:
-            if number in self._expected:
-                self._expected[number] = partial(self._late, each.request)
-        if each.answer is None:
-            trouble = "" if each.node is not None else f" ({each.problem})"
-            return f"no answer of site {each.request.site!r} before the round was closed{trouble}"
-        return each.answer
+    def _end(self, waiting: Sequence[_Open]) -> None:
+        """Wait no longer for those whose time is over."""
+        now = self._clock.monotonic()
+        for each in waiting:
+            if each.answer is None and now >= each.end:
+                trouble = "" if each.node is not None else f" ({each.problem})"
+                each.answer = f"no answer of site {each.site!r} before the round was closed{trouble}"
 
-    def _late(self, request: Request, reply: Reply) -> None:
+    def _close(self, several: Sequence[_Open]) -> Answer | Mapping[str, Answer]:
+        """Return what a request's round closes with, and of a cohort that lacks a member only why; ignore and log what
+        comes later."""
+        for each in several:
+            for number in each.numbers:
+                if number in self._expected:
+                    self._expected[number] = partial(self._late, each)
+        answers = {each.site: each.answer for each in several if each.answer is not None}
+        lost = next((each for each in answers.values() if isinstance(each, str)), None)
+        return lost or (answers if several[0].request.of_cohort else answers[several[0].site])
+
+    def _late(self, each: _Open, reply: Reply) -> None:
         if reply.data is not None:
-            self._tell(f"site {request.site!r}: a late reply to request {request.number} is left out")
+            self._tell(f"site {each.site!r}: a late reply to request {each.request.number} is left out")
 
     def _push(self, letters: Sequence[Letter], seconds: float) -> Sequence[str | None]:
         return self._post.push(letters, seconds) if letters else []
@@ -284,6 +297,13 @@ class LiveCarrier:
                 self._tell("a reply that came before, or answers nothing, is left out")
             else:
                 handle(reply)
+
+
+def _waited_for(several: Sequence[_Open]) -> list[_Open]:
+    """Return those of a request that are waited for: nobody in a cohort once a member is lost, since its round is."""
+    if any(isinstance(each.answer, str) for each in several):
+        return []
+    return [each for each in several if each.answer is None]
 
 
 def _plain(text: str) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 from fedsrc.common.canonical import canonical_bytes
 from fedsrc.common.signing import Key
@@ -22,6 +24,7 @@ from fedsrc.records.stream import Table
 from fedsrc.records.units import Records
 from fedsrc.site.admission import RefusedError, admit, check_ready, refusing
 from fedsrc.site.ledger import Ledger
+from fedsrc.site.sent import once
 from fedsrc.site.site import Site
 from fedsrc.site.streamed import open_site
 
@@ -43,13 +46,15 @@ class Guard:
         find: Callable[[], Records | Table],
         key: Key,
         *,
+        mask: Key | None = None,
+        sent: Path | None = None,
         fresh: bool = False,
         node_key: str | None = None,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.registration, self.name = registration, name
         self._ledger, self._find, self._key, self._fresh = ledger, find, key, fresh
-        self._node_key, self._tell = node_key, tell
+        self._mask, self._sent, self._node_key, self._tell = mask, sent, node_key, tell
         self._size = answer_size(registration, name)
         self._site: Site | None = None
 
@@ -101,7 +106,7 @@ class Guard:
             order = parse_request(data, "the request")
         admit(order, self.name, self._ledger, self._key, serves=self.registration)
         with refusing(Refusal.CANNOT):
-            return self._answer(order.request)
+            return once(self._sent, order.request, partial(self._answer, order.request))
 
     def _answer(self, request: Request) -> bytes:
         stored = self._ledger.stored(request)
@@ -109,14 +114,15 @@ class Guard:
             self._tell(f"request {request.number} of round {request.round}: the same bytes again")
             return stored
         given = self._records().release(request)
-        self._tell(f"request {request.number} of round {request.round}: released {request.slots:,} units")
+        units = self.registration.parts(request).get(self.name, 0)
+        self._tell(f"request {request.number} of round {request.round}: released {units:,} units")
         return given
 
     def _records(self) -> Site:
         """The table behind the ledger, taken in once."""
         if self._site is None:
             self._site = open_site(
-                self.registration, self.name, self._find(), self._ledger, self._key, fresh=self._fresh
+                self.registration, self.name, self._find(), self._ledger, self._key, mask=self._mask, fresh=self._fresh
             )
             self._fresh = False  # said of the table as it was; one that changed later must show its ids
         return self._site
@@ -124,7 +130,7 @@ class Guard:
 
 def answer_size(registration: Registration, name: str) -> int:
     """Return the size of all answers of a site, in bytes: the registration decides it."""
-    numbers = sum(registration.mechanism.lengths)
+    numbers = sum(registration.mechanism.lengths) + (registration.cohorts is not None)  # whose members mask their slots
     return AROUND + len(canonical_bytes(name)) + NUMBER * numbers
 
 

@@ -99,9 +99,14 @@ def _meet(session: Session, carrier: LiveCarrier, patience: Patience, tell: Tell
     for name in [each for each in names if each not in here]:
         tell(f"site {name!r} is not there yet; it can join between rounds")
     _announce(session, carrier)
-    if not here and (session.replay.charging or not session.replay.announced):  # charged sites count as announced
+    nobody = not here and (session.replay.charging or not session.replay.announced)  # charged sites count as announced
+    cohorts = session.registration.cohorts
+    if cohorts is not None and not session.replay.in_round:  # what no cohort can answer is not asked
+        nobody = not any({*each.members} <= {*here} for each in cohorts.cohorts)
+    if nobody:
+        who = "no site" if cohorts is None else "no cohort with all its members"
         raise FedsrcError(
-            f"no site came within {patience.start:g} seconds",
+            f"{who} came within {patience.start:g} seconds",
             hint="start the sites, then the same command again; their logs say whether they were asked",
         )
 

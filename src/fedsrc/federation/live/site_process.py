@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from fedsrc.common.signing import Key
+from fedsrc.common.places import sent_beside
+from fedsrc.common.signing import Key, load
 from fedsrc.federation.flower.supernode import NodeKeeper, NodePlan
 from fedsrc.federation.live.guard import Guard
 from fedsrc.federation.live.site_socket import Door
@@ -16,12 +17,17 @@ from fedsrc.site.ledger import Ledger
 
 
 def serve_site(
-    registration: Registration, name: str, table: Table, ledger: Path, key: Key, *, socket: Path,
-    node: NodePlan | None, node_key: str | None, fresh: bool, tell: Callable[[str], None],
+    registration: Registration, name: str, table: Table, ledger: Path, key: Key, *, mask: Path | None = None,
+    socket: Path, node: NodePlan | None, node_key: str | None, fresh: bool, tell: Callable[[str], None],
 ) -> None:  # fmt: skip
-    """Answer until interrupted. `node_key` names the key of the node that carries the site's messages."""
+    """Answer until interrupted. `mask` is the file of the site's mask key, in a cohort; `node_key` names the key of the
+    node that carries its messages."""
     with closing(Ledger(ledger, must_exist=True)) as book:
-        guard = Guard(registration, name, book, lambda: table, key, fresh=fresh, node_key=node_key, tell=tell)
+        secret, sent = (None, None) if mask is None else (load(mask), sent_beside(mask))
+        guard = Guard(
+            registration, name, book, lambda: table, key, mask=secret, sent=sent, fresh=fresh, node_key=node_key,
+            tell=tell,
+        )  # fmt: skip
         units = guard.open()
         door = Door(socket, guard.letter, tell=tell)
         keeper = None if node is None else NodeKeeper(node, tell)
