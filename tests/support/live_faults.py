@@ -185,7 +185,8 @@ def run_with_faults(folder: Path, seed: int) -> Outcome:
 def asked_again(folder: Path) -> tuple[int, int]:
     """How many requests a site has answered more than once, and how many of them otherwise the second time."""
     given: dict[str, list[str]] = {}
-    for line in (folder / OUT).read_text().splitlines():
+    left = folder / OUT  # nothing left a site where no cohort was ever whole
+    for line in left.read_text().splitlines() if left.exists() else ():
         request, release = line.split()
         given.setdefault(request, []).append(release)
     return sum(len(each) > 1 for each in given.values()), sum(len(set(each)) > 1 for each in given.values())
