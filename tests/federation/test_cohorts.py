@@ -288,6 +288,9 @@ def test_a_release_outside_cohorts_is_no_refused_sum(tmp_path: Path) -> None:
     replay.step(Asked(request=request))
     with pytest.raises(FedsrcError, match="a sum was refused that should have been accepted"):
         replay.step(Absent(request=request.digest, refused=True, reason="no", members=(release,)))
+    for number in (1 << 61, -(1 << 61)):  # 64 bits are for masked numbers alone
+        large = signed(release, FOUR[0], first=(number, *release.first[1:]))
+        assert replay.check(large) == "its numbers are absurdly large"
     replay.step(Arrived(release=release))
 
 

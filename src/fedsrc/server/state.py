@@ -214,14 +214,14 @@ class Replay:
         numbers, asked = (*release.first, *release.second), (request.site, request.slots, request.scale)
         if request.of_cohort:
             asked = release.site, self.registration.parts(request).get(release.site, 0), request.scale
-        most = 1 << (63 if request.of_cohort else 61)
+        least, most = (-(1 << 63), (1 << 63) - 1) if request.of_cohort else (1 - (1 << 61), (1 << 61) - 1)
         wrong = {
             "its site, slots or noise scale differ from the request":
                 (release.site, release.slots, release.scale) != asked,
             "masks belong to a cohort's releases, and only there": (release.check is not None) != request.of_cohort,
             "its length differs from the registered one":
                 (len(release.first), len(release.second)) != self.registration.mechanism.lengths,
-            "its numbers are absurdly large": not all(-most <= each < most for each in (*numbers, release.check or 0)),
+            "its numbers are absurdly large": not all(least <= each <= most for each in (*numbers, release.check or 0)),
             "labels on demand and a keyed digest of them go together":
                 (release.labels is not None) != self.registration.on_demand,
         }  # fmt: skip
