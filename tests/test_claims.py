@@ -1,9 +1,10 @@
-"""Every claim has an address: paper/claims.toml is checked against the code, the tests, docs/theory.md and the paper.
+"""Every claim has an address: paper/claims.toml is checked against the code, the tests, the theory and the paper.
 
 The paper's text is not part of the repository. Set FEDSRC_PAPER to its .tex file to check its labels as well.
 
 Mutants killed: a function renamed or removed without its claim, a citation dropped from a docstring, a cited function
-missing from the map, a claim doubled, a section of docs/theory.md renamed, a label mistyped.
+missing from the map, a claim doubled, a section of docs/theory renamed, a page that names another's test, a label
+mistyped.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tests.support import ROOT
 CITATION = re.compile(r"\b(Paper|Theory|Source): ")
 PAPER_KINDS = ("eq", "thm", "lem", "prop", "cor", "ass")
 STATUSES = ("planned", "argument")
+THEORY = sorted((ROOT / "docs" / "theory").glob("*.md"))
 
 
 @dataclass(frozen=True)
@@ -149,13 +151,28 @@ def test_every_cited_function_is_in_the_map() -> None:
 
 
 def test_theory_sections_exist() -> None:
-    text = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
-    headings = re.findall(r"^#{2,3} (.+)$", text, flags=re.MULTILINE)
+    index = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8").split("\n", 1)[1]
+    text = "\n".join([index, *(page.read_text(encoding="utf-8") for page in THEORY)])
+    headings = re.findall(r"^#{1,2} (.+)$", text, flags=re.MULTILINE)
     named = {label for claim in CLAIMS for label in claim.labels("theory")}
     lost = {label for label in named if not any(heading.startswith(label) for heading in headings)}
     assert not lost
     unnamed = [heading for heading in headings if not any(heading.startswith(label) for label in named)]
-    assert not unnamed, "a section of docs/theory.md has no claim"
+    assert not unnamed, "a section of docs/theory has no claim"
+
+
+@pytest.mark.parametrize("page", THEORY, ids=lambda page: page.stem)
+def test_a_page_of_the_theory_names_what_holds_it(page: Path) -> None:
+    """Its last lines name files that are there, and tests of its claims."""
+    text = page.read_text(encoding="utf-8")
+    number = text.split()[1]
+    claims = [claim for claim in CLAIMS if any(label.startswith(number) for label in claim.labels("theory"))]
+    known = {test for claim in claims for test in claim.test}
+    code, _, tests = text.partition("\nCode: ")[2].partition("Tests: ")
+    assert bool(known) == bool(code)
+    for name in re.findall(r"`(.+?)`", code):
+        assert (ROOT / name).is_file() or (ROOT / "src" / "fedsrc" / name).is_file(), name
+    assert set(re.findall(r"`(.+?)`", tests)) <= known
 
 
 def paper_labels() -> set[str]:

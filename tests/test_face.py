@@ -19,7 +19,6 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
-from dataclasses import fields
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -318,7 +317,8 @@ REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "a frame for losses": (([0.5], frame()), GOOD, "the loss is a DataFrame, not an array"),
     "lazy": ((frame().lazy().select("nowhere"),), GOOD, "a LazyFrame cannot be read as a table"),
     "no file": (("nowhere.csv",), GOOD, "nowhere.csv: there is no such file"),
-    "no column": ((frame().rename({"loss": "Loss"}),), GOOD, r"is it 'Loss'\? `loss_column='Loss'`"),
+    "no column": ((frame().rename({"loss": "Losss"}),), GOOD, r"is it 'Losss'\? `loss_column='Losss'`"),
+    "no scale": ((frame(),), {**GOOD, "score_scale": "100"}, "'100' is not WORST:BEST"),
     "no target": ((frame(),), {"epsilon": 4}, "`target=` is needed"),
     "no epsilon": ((frame(),), {"target": 0.2}, "`epsilon=` is needed"),
     "target in percent": ((frame(),), {**GOOD, "target": 20}, "`target=` 20 is not between 0 and 1"),
@@ -349,13 +349,34 @@ def test_an_argument_that_is_none() -> None:
 
 def test_columns_by_name() -> None:
     table = frame().rename({"score": "s", "loss": "l"})
-    run = fedsrc.certify(table, target=0.2, epsilon=4, score_column="s", loss_column="l")
-    assert fedsrc.certify(table, target=0.2, epsilon=4, columns=fedsrc.Columns(score="s", loss="l")) == run
+    run = fedsrc.certify(table, target=0.2, epsilon=4, score_column="s", loss_column="l", unsupported="1")
+    columns = fedsrc.Columns(score="s", loss="l", unsupported=("1",))
+    assert fedsrc.certify(table, target=0.2, epsilon=4, columns=columns) == run
+    with pytest.raises(fedsrc.FedsrcError, match="'l' does not say whether 1"):
+        fedsrc.certify(table, target=0.2, epsilon=4, score_column="s", loss_column="l")
 
 
 def test_scores_that_are_the_wrong_way_round() -> None:
-    with pytest.warns(UserWarning, match="is the loss the right way round"):
-        fedsrc.certify(frame().with_columns((1 - pl.col("score")).alias("score")), target=0.2, epsilon=4)
+    """Nothing is spent before the one who knows has said which are good."""
+    turned = frame().with_columns((1 - pl.col("score")).alias("score"))
+    with pytest.raises(fedsrc.FedsrcError, match="are score and labels the right way round"):
+        fedsrc.certify(turned, target=0.2, epsilon=4)
+    with pytest.warns(UserWarning, match="are score and labels the right way round"):
+        fedsrc.certify(turned, target=0.2, epsilon=4, score_scale="0:1", output="as-said")
+    percent = turned.with_columns(pl.col("score") * 100)
+    run = fedsrc.certify(percent, target=0.2, epsilon=4, score_scale="100:0", ledger="own.ledger", output="turned")
+    assert str(run.registration.claim.scale) == "100:0"
+    assert run.certificate.status == "CERTIFIED"
+
+
+def test_a_table_under_names_of_its_own_is_read_where_that_is_certain() -> None:
+    words = pl.when(pl.col("loss") == 1).then(pl.lit("Hallucinated")).otherwise(pl.lit("supported"))
+    table = frame().select((pl.col("score") * 100).alias("Grounding"), words.alias("label"))
+    run = fedsrc.certify(table, target=0.2, epsilon=4)
+    claim = run.registration.claim
+    assert (claim.column, claim.score, str(claim.scale)) == ("Grounding", "Grounding", "0:100")
+    with pytest.raises(fedsrc.FedsrcError, match="the registered score is 'Grounding', not 'other'"):
+        fedsrc.certify(table.rename({"Grounding": "other"}), registration=run.registration, score_column="other")
 
 
 def test_register_and_then_certify_and_renew() -> None:
@@ -466,10 +487,12 @@ def test_options_are_the_choices() -> None:
     """Under the same names and of the same types, but for words that only some of may be said, and mask keys, which
     are named by their files."""
     hints, choices = get_type_hints(face.Options), get_type_hints(fedsrc.Choices) | get_type_hints(Wish)
-    columns = {f"{field.name}_column" for field in fields(fedsrc.Columns)}
+    columns = face.READING
     names = hints.keys() - columns
     assert columns <= hints.keys()
-    assert choices.keys() - names == {"target_risk", "epsilon", "independent", "exact_thresholds"}
+    assert choices.keys() - names == {
+        "target_risk", "epsilon", "independent", "exact_thresholds", "column", "scale",
+    }  # fmt: skip
     for name in names - {"method", "policy", "dropout", "answer_weight", "certificate", "mask_keys"}:
         assert choices[name] in (hints[name], hints[name] | None), name
 

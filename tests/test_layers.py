@@ -235,7 +235,7 @@ def test_help_lists_every_command_in_its_own_words() -> None:
     assert isinstance(cli, Commands)
     shown = " ".join(CliRunner().invoke(cli, ["--help"], terminal_width=1_000).output.split())
     made = {path.stem.replace("_", "-") for path in (ROOT / "cli").glob("*.py") if "_command(" in path.read_text()}
-    assert sorted(COMMANDS) == list(COMMANDS) == sorted(made - {"main"})
+    assert sorted(COMMANDS) == list(COMMANDS) == sorted(made - {"main"}), "each in one group"
     for name in COMMANDS:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None

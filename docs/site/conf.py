@@ -9,14 +9,19 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from contextlib import chdir, redirect_stdout
+import sys
+from contextlib import chdir
+from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from docutils import nodes
 from latex2mathml.converter import convert
 
 import fedsrc
+
+sys.path.append(str(Path(__file__).parent))
+from cells import rendered  # beside this file
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -51,31 +56,30 @@ html_copy_source = False
 html_show_sphinx = False
 html_extra_path = ["start"]  # index.html, which leads to the first page
 
-# The order in which a newcomer needs them; every page must be here, or the build fails.
+# By who needs them, each in the order of need; every page must be here or below one, or the build fails.
 SECTIONS = {
-    "Start": ["docs/from-a-log", "docs/notebook", "docs/choosing", "docs/card", "docs/guarantee"],
-    "Python": ["docs/reference", "examples/README"],
-    "Several sites": ["docs/air-gapped", "docs/cohorts", "docs/live"],
-    "Scores": ["docs/scores"],
-    "In production": ["docs/gate", "docs/monitor"],
-    "Check it": ["docs/audit", "docs/theory", "paper/notation", "docs/reproduce", "docs/comparison"],
-    "Project": ["SECURITY", "CONTRIBUTING", "CHANGELOG"],
-    "Results": ["docs/results/studies/README", "docs/results/*", "docs/results/studies/*"],
+    "Engineers": ["docs/from-a-log", "docs/notebook", "docs/choosing", "docs/scores", "docs/gate", "docs/monitor"],
+    "Sites": ["docs/air-gapped", "docs/cohorts", "docs/live", "SECURITY"],
+    "Compliance": ["docs/card", "docs/guarantee"],
+    "Statisticians": ["docs/theory", "docs/audit", "docs/comparison", "docs/reproduce"],
+    "Reference": ["docs/reference", "examples/README", "CONTRIBUTING", "CHANGELOG"],
+}
+BELOW = {  # collapsed in the sidebar
+    "docs/theory": ["docs/theory/*", "paper/notation"],
+    "docs/reproduce": ["docs/results/studies/README", "docs/results/*", "docs/results/studies/*"],
 }
 NAME = re.compile(r"^### `(\w+)`$", flags=re.MULTILINE)
-SCRIPT = re.compile(r"^```python\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
-IMAGE = re.compile(r"^!\[.*\]\(.*\)$", flags=re.MULTILINE)
 ALIAS = re.compile(r"TypeAliasForwardRef\('(\w+)'\)")
 WITH_MEMBERS = ("Run", "Certificate", "Forecast", "Verified", "Gate")
 READ_ONLY = ("Run", "Certificate", "Registration", "Forecast", "Verified")
 
 
 def add_contents(_: Sphinx, page: str, source: list[str]) -> None:
-    """Give the first page the contents, which the sidebar shows; the Markdown file itself stays plain."""
-    if page == root_doc:
-        for caption, pages in SECTIONS.items():
-            names = "\n".join(f"/{name}" for name in pages)
-            source[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n:caption: {caption}\n\n{names}\n```\n"
+    """Give the first page the contents, which the sidebar shows; the Markdown files themselves stay plain."""
+    contents = SECTIONS if page == root_doc else {"Below": BELOW[page]} if page in BELOW else {}
+    for caption, pages in contents.items():
+        names = "\n".join(f"/{name}" for name in pages)
+        source[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n:caption: {caption}\n\n{names}\n```\n"
 
 
 def add_reference(_: Sphinx, page: str, source: list[str]) -> None:
@@ -99,16 +103,13 @@ def shown_signature(
     return None if signature is None else (ALIAS.sub(r"\1", signature), returned)
 
 
-def add_card(_: Sphinx, page: str, source: list[str]) -> None:
-    """Show on the site what a notebook shows: the page's own script is run, and its card stands where an image was."""
+def add_notebook(app: Sphinx, page: str, source: list[str]) -> None:
+    """Show on the site what a notebook shows: the script is run, and its outputs and card stand below its cells."""
     if page == "docs/notebook":
-        (script,) = SCRIPT.findall(source[0])[:1]
-        known: dict[str, Any] = {}
-        with TemporaryDirectory() as folder, chdir(folder), redirect_stdout(None):
+        script = (Path(app.srcdir) / "examples" / "notebook.py").read_text(encoding="utf-8")
+        with TemporaryDirectory() as folder, chdir(folder):
             os.environ |= dict.fromkeys(("XDG_STATE_HOME", "XDG_CONFIG_HOME"), folder)
-            exec(script, known)  # noqa: S102 (our own page)
-            card = known["run"]._repr_html_()
-        source[0] = IMAGE.sub(lambda _: f"```{{raw}} html\n{card}\n```", source[0], count=1)
+            source[0] = rendered(script)
 
 
 def inline_formula(translator: HTML5Translator, node: nodes.math) -> None:
@@ -124,7 +125,7 @@ def display_formula(translator: HTML5Translator, node: nodes.math_block) -> None
 
 
 def setup(app: Sphinx) -> None:
-    for complete in (add_contents, add_reference, add_card):
+    for complete in (add_contents, add_reference, add_notebook):
         app.connect("source-read", complete)
     app.connect("autodoc-process-signature", shown_signature)
     app.add_html_math_renderer("mathml", (inline_formula, None), (display_formula, None))

@@ -24,9 +24,9 @@ from fedsrc.errors import FedsrcError
 from fedsrc.planning.register import Choices, register_grid
 from fedsrc.protocol.messages import Request
 from fedsrc.protocol.registration import Registration
+from fedsrc.records.columns import Columns
 from fedsrc.records.development import calibrating
 from fedsrc.records.stream import Table
-from fedsrc.records.table import Columns
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
 from fedsrc.site.recognition import Intake, Recognition

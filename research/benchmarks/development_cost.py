@@ -204,7 +204,7 @@ where DATA_FOLDER holds `{ragtruth.FILE.as_posix()}`, the scores of published de
 
 Thresholds come from development units. *Exact* quantiles of them, published, tell about single units. *Noised* ones
 follow from one release of these units with the noise of the same epsilon, so that the whole table is protected
-([how](../theory.md#v-the-whole-table)). *Grid*: 20 evenly spaced thresholds, from no record.
+([how](../theory/05-units.md#v-the-whole-table)). *Grid*: 20 evenly spaced thresholds, from no record.
 
 Population L as on [its page](population-l.md), with 125 or 500 fresh draws of its law to choose thresholds; RAGTruth
 as [there](ragtruth.md), responses as units, a fifth of the sources to choose thresholds. Each row is {TRIALS} trials,

@@ -188,7 +188,7 @@ def label_rows(trials: int) -> Iterator[list[str]]:
 INTRO = """# Smaller gains, measured
 
 Four changes that fedsrc does not make, and what each would be worth. The first three are proved in
-[theory.md](../theory.md#xv-smaller-gains). Made by `python -m research.studies.smaller_gains`, in two minutes.
+[theory.md](../theory/15-smaller-gains.md). Made by `python -m research.studies.smaller_gains`, in two minutes.
 
 ## Recentring by site
 

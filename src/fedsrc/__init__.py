@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedsrc.planning.register import Choices
     from fedsrc.protocol.certificate import Certificate
     from fedsrc.protocol.registration import Registration
-    from fedsrc.records.table import Columns
+    from fedsrc.records.columns import Columns
     from fedsrc.run import Run
     from fedsrc.server.verify import Verified
 
@@ -49,7 +49,7 @@ _HOMES = {
     "planning.register": ("Choices",),
     "protocol.certificate": ("Certificate",),
     "protocol.registration": ("Registration",),
-    "records.table": ("Columns",),
+    "records.columns": ("Columns",),
     "run": ("Run",),
     "server.verify": ("Verified",),
 }

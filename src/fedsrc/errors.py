@@ -35,6 +35,15 @@ class BusyError(FedsrcError):
     """Another process holds the resource; retry later."""
 
 
+class UndecidedError(FedsrcError):
+    """Something that only the user can know: an argument, and what each of its values would say."""
+
+    def __init__(self, what: str, argument: str, answers: dict[str, str], *, where: str | None = None) -> None:
+        self.argument, self.answers = argument, answers
+        told = "; ".join(f"`{argument}={value!r}` if {words}" for words, value in answers.items())
+        super().__init__(what, where=where, hint=told)
+
+
 class MissingExtraError(FedsrcError):
     """A library that comes with an extra is not installed.
 

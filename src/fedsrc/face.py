@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
@@ -23,7 +23,7 @@ from fedsrc.federation.local import certify_table, plan_table, register_table
 from fedsrc.maths.kinds import Adjacency
 from fedsrc.planning import forecast as planning
 from fedsrc.planning.aim import Objective
-from fedsrc.planning.labels import Labels, as_developed, development_labels
+from fedsrc.planning.labels import as_developed, development_labels
 from fedsrc.planning.plan import Wish
 from fedsrc.planning.register import (
     Aggregation,
@@ -39,9 +39,11 @@ from fedsrc.planning.register import (
 from fedsrc.planning.register import register as register_exactly
 from fedsrc.planning.renew import renew as renewed
 from fedsrc.protocol.mask_key import MaskKey, read_mask_key
-from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.registration import Claim, Registration
+from fedsrc.protocol.scale import Scale
+from fedsrc.records.columns import ORDER, Columns
 from fedsrc.records.memory import KINDS, as_frame, from_arrays, is_frame
-from fedsrc.records.table import Columns, LabelState, Missing, frame_records, read_records
+from fedsrc.records.table import LabelState, Missing, frame_records, read_records
 from fedsrc.records.units import LOCAL_SITE, Records, Unit, check_unit
 from fedsrc.run import Run, key_list
 from fedsrc.server import verify as verifying
@@ -52,10 +54,15 @@ Place: TypeAlias = str | PathLike[str]
 Tabular: TypeAlias = "Place | pl.DataFrame | pl.LazyFrame | Mapping[str, ArrayLike] | ArrayLike"
 
 
+READING = {*(f"{what}_column" for what in ORDER), "score_scale", "unsupported", "supported"}
+
+
 class Options(TypedDict, total=False):
     """What may be decided besides target and epsilon, under the names of the command line's options.
 
-    The first six name columns of the table; the others are fields of a registration, and `Choices` has their defaults.
+    The first nine say how the table is read: what its columns are called, the worst and the best score that can be
+    ("0:100"; "1:0" where low is good), and words that labels are written in. The others are fields of a registration,
+    and `Choices` has their defaults.
     """
 
     score_column: str
@@ -64,6 +71,9 @@ class Options(TypedDict, total=False):
     source_column: str
     group_column: str
     id_column: str
+    score_scale: str
+    unsupported: str | Sequence[str]
+    supported: str | Sequence[str]
     preset: Preset
     method: Literal["contrast", "variance-adaptive", "ratio"]
     unit: Unit
@@ -166,7 +176,9 @@ def certify(
     """
     given = None if registration is None else _registered(registration)
     on_demand = options.get("labels") == "on demand" if given is None else given.on_demand
-    data = _read(table_or_scores, losses, columns, missing, options, labels="on demand" if on_demand else "there")
+    labels: LabelState = "on demand" if on_demand else "there"
+    claim = None if given is None else given.claim
+    data = _read(table_or_scores, losses, columns, missing, options, labels=labels, claim=claim)
     if on_demand and data.path is None:
         raise FedsrcError("people label a table in a file, and their labels lie beside it", hint="name the file")
     if given is None:
@@ -174,9 +186,14 @@ def certify(
         choices = held_together(for_table(picked, data.records, options), data.records)
         place = _ledger(data, ledger, private=not math.isinf(choices.epsilon))
         part = development_part(data.records, choices.unit, DEVELOPMENT_SHARE)
-        _warn(development_labels(as_developed(choices, data.records, part)[0], part, choices.unit))
+        said = options.get("score_scale") is not None or (columns or Columns()).scale is not None
+        seen = development_labels(as_developed(choices, data.records, part)[0], part, choices.unit)
+        if (warning := seen.check(data.records, data.name, said=said)) is not None:
+            warnings.warn(warning, stacklevel=2)
         wish = wished(options)
-        more = None if unlabelled is None else _read(unlabelled, None, columns, missing, options, labels="none")
+        more = None
+        if unlabelled is not None:
+            more = _read(unlabelled, None, data.records.columns, missing, {}, labels="none")
         registered, _ = plan_table(
             choices,
             data.records,
@@ -310,10 +327,14 @@ def forecast(
     declared = acceptance is not None and risk is not None
     if declared == (table_or_scores is not None):
         raise FedsrcError("give either a table, or both `acceptance=` and `risk=`")
-    data = None if table_or_scores is None else _read(table_or_scores, losses, columns, missing, options)
-    if registration is not None:
+    given = None if registration is None else _registered(registration)
+    data = None
+    if table_or_scores is not None:
+        claim = None if given is None else given.claim
+        data = _read(table_or_scores, losses, columns, missing, options, claim=claim)
+    if given is not None:
         _check_free(None, None, options)
-        registered = _registered(registration)
+        registered = given
     elif data is None:
         choices = chosen(None, "", target, epsilon, options)
         registered = register_grid(replace(choices, grid=True), [*(choices.weights or [LOCAL_SITE])])
@@ -383,7 +404,11 @@ def chosen(
     except ValidationError as error:
         raise FedsrcError(f"this cannot be registered: {describe(error)}") from error
     _check_ranges(found)
-    return found if records is None else replace(found, unit=check_unit(records, asked, where))
+    if records is None:
+        return replace(found, column=options.get("score_column") or found.column, scale=_scale(options) or found.scale)
+    columns = records.columns
+    named = replace(found, column=columns.name("score"), scale=columns.scale or found.scale)
+    return replace(named, unit=check_unit(records, asked, where))
 
 
 def wished(options: Mapping[str, Any]) -> Wish:
@@ -436,16 +461,21 @@ class _Data:
 
 def _read(
     table: Tabular, losses: ArrayLike | None, columns: Columns | None, missing: Missing, options: Mapping[str, Any],
-    *, labels: LabelState = "there",
+    *, labels: LabelState = "there", claim: Claim | None = None,
 ) -> _Data:  # fmt: skip
     """The records in a file, a frame or arrays."""
     _check_names(options)
-    named = {
+    named: dict[str, Any] = {
         name.removesuffix("_column"): value
         for name, value in options.items()
-        if name.endswith("_column") and name != "judge_column"
+        if name.endswith("_column") and name in READING
     }
-    names = Columns(**{**asdict(columns or Columns()), **named})
+    for end in ("unsupported", "supported"):
+        words = options.get(end)
+        named |= {} if words is None else {end: (words,) if isinstance(words, str) else tuple(words)}
+    names = replace(columns or Columns(), **named)
+    names = names if _scale(options) is None else replace(names, scale=_scale(options))
+    names = names if claim is None else names.bound(claim.column, claim.scale)
     whole = isinstance(table, str | PathLike) or is_frame(table)
     if whole and losses is not None:
         raise FedsrcError("a table holds its own losses", hint="give a table alone, or two arrays: scores and losses")
@@ -456,6 +486,15 @@ def _read(
         raise FedsrcError(f"a {type(table).__name__} alone is no table", hint=f"give {KINDS}")
     frame = as_frame(table) if whole else from_arrays(table, losses)  # type: ignore[arg-type]
     return _Data(frame_records(frame, columns=names, missing=missing, labels=labels), "the table", None)
+
+
+def _scale(options: Mapping[str, Any]) -> Scale | None:
+    """The scale of the scores, where somebody says it."""
+    said = options.get("score_scale")
+    try:
+        return Scale.of(said) if isinstance(said, str) else said
+    except ValueError as error:
+        raise FedsrcError(f"`score_scale=` {error}") from error
 
 
 def _ledger(data: _Data, given: Place | None, *, private: bool) -> Path:
@@ -484,7 +523,7 @@ def _check_free(target: float | None, epsilon: float | None, options: Mapping[st
     """Refuse a choice beside a registration, which has made it already."""
     asked = {"target": target, "epsilon": epsilon, **options}
     for name, value in asked.items():
-        if value is not None and (name == "judge_column" or not name.endswith("_column")):
+        if value is not None and name not in READING:
             raise FedsrcError(f"`{name}=` is fixed by the registration", hint="leave it out, or register anew")
 
 
@@ -512,9 +551,3 @@ def renewal(
 def _mask_keys(options: Mapping[str, Any]) -> list[MaskKey]:
     """Read the sites' words on their mask keys."""
     return [read_mask_key(Path(file)) for file in options.get("mask_keys") or ()]
-
-
-def _warn(labels: Labels) -> None:
-    """Warn of scores that seem to be the wrong way round, before anything is spent."""
-    if labels.warning is not None:
-        warnings.warn(labels.warning, stacklevel=3)

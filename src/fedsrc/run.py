@@ -12,7 +12,6 @@ from typing import Literal
 
 from fedsrc.common.durable import write_whole
 from fedsrc.common.words import count
-from fedsrc.errors import MissingExtraError
 from fedsrc.gate.gate import Gate
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.registration import Registration
@@ -126,18 +125,12 @@ class Run:
         """Draw a chart of the card.
 
         Args:
-            what: "thresholds" for the bounds at each threshold, "evidence" for the evidence by round.
+            what: "thresholds" for risk and acceptance at each threshold, "evidence" for the risk bound by round.
 
         Returns:
             A chart that notebooks show, with `svg` and `save`.
-
-        Raises:
-            MissingExtraError: matplotlib is not installed.
         """
-        if not charts.can_draw():
-            raise MissingExtraError("matplotlib", "plots")
-        draw = {"thresholds": charts.threshold_chart, "evidence": charts.evidence_chart}[what]
-        return Chart(charts.standalone(draw(self._view())))
+        return Chart(charts.standalone(charts.CHARTS[what](self._view())))
 
     def __repr__(self) -> str:
         said = self.certificate

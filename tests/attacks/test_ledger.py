@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -31,9 +32,10 @@ from fedsrc.planning.register import Choices, register_grid
 from fedsrc.protocol.messages import Link, Request
 from fedsrc.protocol.registration import Registration
 from fedsrc.records import table as reading
+from fedsrc.records.columns import Columns
 from fedsrc.records.rows import row_digests
 from fedsrc.records.stream import Table
-from fedsrc.records.table import Columns, read_records
+from fedsrc.records.table import read_records
 from fedsrc.site.ledger import Ledger, Take
 from fedsrc.site.ledger_schema import FIRST_SCHEMA, SCHEMAS, VERSION
 from fedsrc.site.overlap import CHANCE, Overlap, overlap, tally
@@ -223,8 +225,9 @@ def test_another_source_or_score_column_is_another_cut(tmp_path: Path, ledger: L
     frame.write_csv(tmp_path / "t.csv")
     reg = registered(("local",), "source")
 
-    def take_in(**columns: str) -> object:
-        return open_sites(reg, read_records(tmp_path / "t.csv", columns=Columns(**columns)), ledger, fresh=True)
+    def take_in(**columns: Any) -> object:
+        found = read_records(tmp_path / "t.csv", columns=Columns(**columns))
+        return open_sites(reg, found, ledger, fresh=True)
 
     take_in(source="patient")
     for columns in (

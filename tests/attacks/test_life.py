@@ -287,6 +287,18 @@ def test_a_folder_of_notices_is_as_good_as_its_worst(file: Path, tmp_path: Path)
     assert gate.decide(1.0).reason == gate_of(file).decide(1.0).reason == HALTED
 
 
+def test_notices_out_of_reach_stop_a_gate(file: Path, tmp_path: Path) -> None:
+    """Whatever the system says of the place. Mutant killed: only what is missing counts as an error."""
+    notices = tmp_path / "notices"
+    notices.mkdir()
+    gate = gate_of(file, revocations=notices)
+    notices.rmdir()
+    notices.symlink_to("a" * 300)
+    gate.reload()
+    assert gate.decide(1.0).reason == HALTED
+    assert "name too long" in str(gate.status().halt_problem)
+
+
 # ---------------------------------------------------------------- keys in succession
 
 

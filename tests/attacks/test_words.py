@@ -165,7 +165,7 @@ def test_the_card_says_what_a_round_speaks_of() -> None:
 
 
 def test_known_sites_beat_the_limit_for_draws_of_the_mixture() -> None:
-    """Weights 0.9 and 0.1, risks 0 and 1, target 0.2: the figures of docs/theory.md (viii)."""
+    """Weights 0.9 and 0.1, risks 0 and 1, target 0.2: the figures of the theory, (viii)."""
 
     def information(x: float) -> float:  # risks x and y, whose mixture is at the target
         y = (0.2 - 0.9 * x) / 0.1
@@ -176,8 +176,9 @@ def test_known_sites_beat_the_limit_for_draws_of_the_mixture() -> None:
     mixture = limits.records_single(1.0, 0.1, 0.2, 0.05)
     assert mixture == pytest.approx(81.65, abs=0.01)
     assert known == pytest.approx(28.26, abs=0.01)
-    assert "=81.6$" in DOCS["theory.md"]
-    assert "the limit is 28.3" in DOCS["theory.md"]
+    page = (ROOT / "docs" / "theory" / "08-limits.md").read_text(encoding="utf-8")
+    assert "=81.6$" in page
+    assert "the limit is 28.3" in page
 
 
 def test_the_limit_is_said_with_its_condition() -> None:

@@ -418,7 +418,7 @@ def test_the_command(tmp_path: Path, run: Run) -> None:
     assert (tmp_path / "out" / "looks.parquet").is_file()
     code, text, _ = run("audit", path, "-o", tmp_path / "out", "--jobs", "1", "--format", "json")
     assert code == 0
-    rows_ = json.loads(text)
+    rows_ = json.loads(text)["methods"]
     assert len(rows_) == 12
     assert {row["trials"] for row in rows_} == {6}
     assert rows_[0]["epsilon"] == "inf"

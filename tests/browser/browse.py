@@ -20,6 +20,14 @@ Scheme = Literal["light", "dark"]
 WIDTHS = {"desktop": 1280, "phone": 390}
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
          "--disable-sync", "--no-first-run"]  # fmt: skip
+COLLISIONS = """() => [...document.querySelectorAll("svg.chart")].flatMap((svg) => {
+  const frame = svg.getBoundingClientRect();
+  const labels = [...svg.querySelectorAll("text")].map((text) => [text.textContent, text.getBoundingClientRect()]);
+  const out = labels.filter(([, box]) => box.left < frame.left - 1 || box.right > frame.right + 1);
+  const met = labels.filter(([, a], k) => labels.slice(0, k).some(([, b]) =>
+    a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3));
+  return [...out, ...met].map(([words]) => words);
+})"""
 AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 
 
@@ -50,6 +58,23 @@ class Visit:
         """Pixels by which the page is wider than its window."""
         width: int = self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         return width
+
+    def pages(self) -> int:
+        """Sheets of paper that the page prints on."""
+        return self.page.pdf(prefer_css_page_size=True).count(b"/Type /Page\n")
+
+    def collisions(self) -> list[str]:
+        """Labels of charts that meet another or leave their picture."""
+        found: list[str] = self.page.evaluate(COLLISIONS)
+        return found
+
+    def clipped(self) -> list[str]:
+        """Tables that are seen in part only; what is folded does not count."""
+        found: list[str] = self.page.evaluate(
+            "[...document.querySelectorAll('.scroll')].filter((e) => !e.closest('details:not([open])')"
+            " && e.scrollWidth > e.clientWidth).map((e) => e.id)"
+        )
+        return found
 
     def tab_stops(self) -> list[str]:
         """Where the Tab key leads, in order, each with a visible outline."""

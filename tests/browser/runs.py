@@ -19,7 +19,7 @@ from fedsrc.federation.local import certify_table, register_table
 from fedsrc.planning.register import development_part
 from fedsrc.records.table import read_records
 from tests.support import ROOT
-from tests.support.helpers import registration, table
+from tests.support.helpers import changed, registration, table
 
 PATIENCE = 120_000  # milliseconds
 KEY = Key.from_private_bytes(b"b" * 32)
@@ -41,6 +41,27 @@ def hostile_run(folder: Path) -> Path:
     records, run = table(900, sites=NAMES), folder / "<b>\u202e" / "run"
     certify_table(registration(records, batch=40, rounds=2), records, run, folder / "ledger", KEY)
     return run
+
+
+def abstention(folder: Path) -> Path:
+    """A run that ends without a claim: of so few records no bets could win enough."""
+    records = table(900)
+    certify_table(
+        registration(records, batch=40, rounds=2, target_risk=0.02), records, folder / "run", folder / "l", KEY
+    )
+    return folder / "run"
+
+
+def twenty_sites(folder: Path) -> Path:
+    """A run of many sites with long names, all words of its claim stated, on a scale of its own."""
+    names = tuple(f"hospital {k:02} of the northern region" for k in range(20))
+    records = table(6000, sites=names)
+    said = {"system": "assistant 3 of the support desk, with retrieval", "issuer": "Example Health, safety department",
+            "contact": "safety@example.org, +00 000 000 000", "score": "grounding", "column": "groundedness_percent",
+            "scale": {"worst": 0.0, "best": 100.0}}  # fmt: skip
+    made = registration(records, batch=100, rounds=3, policy="final", weights=dict.fromkeys(names, 0.05))
+    certify_table(changed(made, claim=said), records, folder / "run", folder / "l", KEY)
+    return folder / "run"
 
 
 class Stepped:

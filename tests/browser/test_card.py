@@ -1,32 +1,28 @@
 """The card and the live page in a real browser: `make test-browser`.
 
 Mutants killed: a value printed unescaped, an inline style or script that the policy forbids, a chart without a name, a
-colour with too little contrast, a page wider than a phone, a card of two printed pages, an update that loses the
-reader's place, a live page that stops following.
+colour with too little contrast, a page wider than a phone, labels of a chart that collide, a card of three printed
+pages, a run that cannot be saved, an update that loses the reader's place, a live page that stops following.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, expect
 
+from fedsrc.report.carried import carry
 from fedsrc.report.html import page
-from fedsrc.report.view import view_run
-from tests.browser.browse import WIDTHS, Scheme, browser, visit
-from tests.browser.runs import Stepped, demo_run, hostile_run, live_page
+from fedsrc.report.view import View, Watched, view_run
+from fedsrc.server.verify import verify
+from tests.browser.browse import WIDTHS, Scheme, visit
+from tests.browser.runs import Stepped, abstention, demo_run, hostile_run, live_page, twenty_sites
 from tests.support.hostile import HOSTILE, poisoned
 
 PATIENCE = 120_000  # milliseconds
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
-    with browser() as found:
-        yield found
 
 
 @pytest.fixture(scope="session")
@@ -37,8 +33,44 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def card(run: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     place = tmp_path_factory.mktemp("card") / "card.html"
-    place.write_text(page(view_run(run)), encoding="utf-8")
+    view = view_run(run)
+    place.write_text(page(view, carried=carry(view)), encoding="utf-8")
     return place.as_uri()
+
+
+@pytest.fixture(scope="session")
+def views(run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, View]:
+    """Cards of all kinds: certified, abstained, contradicted by a monitor, of many sites."""
+    alarm = Watched("alarm", "ALARM after 2,000 fresh records: the share of unsupported answers has risen above 20%.")
+    return {
+        "certified": view_run(run), "alarm": view_run(run, monitor=alarm),
+        "abstained": view_run(abstention(tmp_path_factory.mktemp("abstained"))),
+        "twenty sites": view_run(twenty_sites(tmp_path_factory.mktemp("twenty"))),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["certified", "alarm", "abstained", "twenty sites"])
+def test_cards_of_all_kinds(chromium: Browser, views: dict[str, View], tmp_path: Path, name: str) -> None:
+    """Each prints on two pages; on a phone nothing is too wide, and no label of its chart meets another."""
+    place = tmp_path / "card.html"
+    place.write_text(page(views[name]), encoding="utf-8")
+    with visit(chromium, place.as_uri()) as seen:
+        assert seen.pages() <= 2
+        assert seen.page.locator("s").count() == (name == "alarm")
+        assert seen.page.locator("#status svg").count() == seen.page.locator("#status strong").count() == 1
+    with visit(chromium, place.as_uri(), width=WIDTHS["phone"], scheme="dark") as seen:
+        assert (seen.overflow(), seen.clipped(), seen.collisions(), seen.axe()["violations"]) == (0, [], [], [])
+
+
+def test_the_run_is_saved_from_the_page(chromium: Browser, card: str, tmp_path: Path) -> None:
+    """Without a script, under the strict policy; what is saved verifies."""
+    with visit(chromium, card, script=False) as seen:
+        with seen.page.expect_download() as found:
+            seen.page.locator("#save").click()
+        found.value.save_as(tmp_path / "run.zip")
+        assert (found.value.suggested_filename, seen.console) == ("fedsrc-run.zip", [])
+    shutil.unpack_archive(tmp_path / "run.zip", tmp_path / "run")
+    assert verify(tmp_path / "run").certificate.status == "CERTIFIED"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -57,16 +89,10 @@ def test_the_card(chromium: Browser, card: str, width: int, scheme: Scheme) -> N
 
 def test_the_card_by_keyboard(chromium: Browser, card: str) -> None:
     with visit(chromium, card) as seen:
-        assert seen.tab_stops() == ["s-evidence", "s-thresholds", "scroll-sites", "scroll-also"]
-        seen.page.locator("#s-evidence").focus()
+        assert seen.tab_stops() == ["s-threshold-numbers", "other-targets", "site-numbers", "save", "s-statistics"]
+        seen.page.locator("#s-statistics").focus()
         seen.page.keyboard.press("Enter")
-        assert seen.page.locator("#evidence-numbers table").is_visible()
-
-
-def test_the_card_prints_on_one_page(chromium: Browser, card: str) -> None:
-    with visit(chromium, card) as seen:
-        data = seen.page.pdf(prefer_css_page_size=True)
-    assert data.count(b"/Type /Page\n") == 1
+        assert seen.page.locator("#evidence table").is_visible()
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
@@ -116,18 +142,18 @@ def test_a_run_watched_to_its_certificate(chromium: Browser, tmp_path: Path) -> 
         expect(news).to_contain_text("round 1 ", timeout=PATIENCE)
         page.evaluate("window.mark = 'not reloaded'")
         assert seen.axe()["violations"] == []
-        page.locator("#s-evidence").click()
-        page.locator("#s-evidence").focus()
+        page.locator("#s-statistics").click()
+        page.locator("#s-statistics").focus()
         told, more, number = [news.text_content()], True, 1
         while more:
             more, number = run.step(), number + 1
             if more:
                 expect(news).to_contain_text(f"round {number} ", timeout=PATIENCE)
                 told.append(news.text_content())
-            assert page.evaluate("document.activeElement.id") == "s-evidence"
-            assert page.locator("#evidence-numbers").get_attribute("open") is not None
+            assert page.evaluate("document.activeElement.id") == "s-statistics"
+            assert page.locator("#for-statisticians").get_attribute("open") is not None
         expect(news).to_contain_text("CERTIFIED", timeout=PATIENCE)
-        expect(page.locator("#head")).to_contain_text("its signature fits", timeout=PATIENCE)
+        expect(page.locator("#checked")).to_contain_text("its signature fits", timeout=PATIENCE)
         assert all(words and words.startswith("OPEN") for words in told)
         assert page.evaluate("window.mark") == "not reloaded"
         assert page.title() == "CERTIFIED - fedsrc card"
@@ -147,7 +173,7 @@ def test_opened_before_the_run_it_waits(chromium: Browser, tmp_path: Path) -> No
         expect(seen.page.locator("#news")).to_contain_text("OPEN: round 1 ", timeout=PATIENCE)
         while run.step():
             pass
-        expect(seen.page.locator("#head")).to_contain_text("its signature fits", timeout=PATIENCE)
+        expect(seen.page.locator("#checked")).to_contain_text("its signature fits", timeout=PATIENCE)
         assert (seen.console, seen.foreign(urlsplit(url).netloc)) == ([], [])
 
 

@@ -12,7 +12,6 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -20,18 +19,12 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from fedsrc.site.label_file import read_labels
-from tests.browser.browse import WIDTHS, Scheme, browser, visit
+from tests.browser.browse import WIDTHS, Scheme, visit
 from tests.browser.runs import PATIENCE, begin, page_of, started
 from tests.support.rounds import text
 
 KILLS, ANSWERS = 20, 60
 KEYS = {"s": 0.0, "u": 1.0, "?": None, "n": None}
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
-    with browser() as found:
-        yield found
 
 
 def shown(page: Page) -> str:

@@ -16,10 +16,20 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from fedsrc.common.durable import write_whole
+from fedsrc.report.carried import carry
 from fedsrc.report.html import page, policy
-from fedsrc.report.view import view_run
+from fedsrc.report.view import Watched, view_run
 from tests.browser.browse import AXE, WIDTHS, Scheme, Visit, browser, visit
-from tests.browser.runs import PATIENCE, Stepped, begin, demo_run, live_page, page_of
+from tests.browser.runs import (
+    PATIENCE,
+    Stepped,
+    abstention,
+    begin,
+    demo_run,
+    live_page,
+    page_of,
+    twenty_sites,
+)
 from tests.support import palette
 from tests.support.hostile import HOSTILE, poisoned
 
@@ -51,13 +61,14 @@ def main(docs: Path) -> None:
             Path(name).mkdir()
         run = demo_run(Path("demo"))
         card = folder / "card.html"
-        card.write_text(page(view_run(run)), encoding="utf-8")
+        view = view_run(run)
+        card.write_text(page(view, carried=carry(view)), encoding="utf-8")
         head = ABOUT.format(version=found.version, axe=_axe_version(), contrast=palette.lowest())
         table = [f"| {' | '.join(NAMES)} |", "| --- | ---: | --- | ---: | ---: | ---: | ---: | --- | ---: |"]
         Path("labels").mkdir()
         labels = _labelling(found, Path("labels"))
         lines = [*table, *_card(found, card, docs), *labels, *_live(found, Path("watched"), docs)]
-        text = head + "\n".join([*lines, "", *_hostile(found, run, folder), "", *_facts(found, card)])
+        text = head + "\n".join([*lines, "", *_hostile(found, run, folder), "", *_facts(found, card, docs)])
     write_whole(docs / "results" / "browser.md", text.encode() + b"\n")
 
 
@@ -138,12 +149,14 @@ def _hostile(found: Browser, run: Path, folder: Path) -> list[str]:
     ]
 
 
-def _facts(found: Browser, card: Path) -> list[str]:
+def _facts(found: Browser, card: Path, docs: Path) -> list[str]:
+    printed = [f"{name} {pages}" for name, pages in _others(found, docs).items()]
     with visit(found, card.as_uri()) as seen:
-        pages = seen.page.pdf(prefer_css_page_size=True).count(b"/Type /Page\n")
-        stops = seen.tab_stops()
+        pages, stops, met = seen.pages(), seen.tab_stops(), seen.collisions()
     return [
-        f"The demo's card is {card.stat().st_size:,} bytes and prints on {pages} A4 page. The Tab key leads to",
+        f"The demo's card is {card.stat().st_size:,} bytes with its run in it, and prints on {pages} A4 pages;"
+        " so many does",
+        f"the card of {', '.join(printed)}. Labels of its chart that meet each other: {len(met)}. The Tab key leads to",
         f"{', '.join(stops)}, each with a visible outline.",
         "",
         "The policy of the card, and of the live page:",
@@ -151,6 +164,29 @@ def _facts(found: Browser, card: Path) -> list[str]:
         f"    {policy(live=False)}",
         f"    {policy(live=True, header=True)}",
     ]
+
+
+def _others(found: Browser, docs: Path) -> dict[str, int]:
+    """Print the cards of other runs: an abstention, an alarm, twenty sites. A picture of the last two."""
+    for name in ("few", "many"):
+        Path(name).mkdir()
+    many, printed = twenty_sites(Path("many")), dict[str, int]()
+    alarm = Watched("alarm", "ALARM after 2,000 fresh records: the share of unsupported answers has risen above 20%.")
+    views = {
+        "an abstention": view_run(abstention(Path("few"))), "an alarm": view_run(many, monitor=alarm),
+        "twenty sites": view_run(many),
+    }  # fmt: skip
+    for name, view in views.items():
+        place = Path("other.html").absolute()
+        place.write_text(page(view), encoding="utf-8")
+        with visit(found, place.as_uri(), width=800) as seen:
+            printed[name] = seen.pages()
+            if name == "an alarm":
+                _picture(seen.page, docs / "images" / "card-alarm.png")
+            if name == "twenty sites":
+                seen.page.emulate_media(media="print")
+                _picture(seen.page, docs / "images" / "card-print.png")
+    return printed
 
 
 def _picture(seen: Page, target: Path) -> None:

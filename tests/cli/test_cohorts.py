@@ -120,7 +120,7 @@ def test_a_mask_key_beside_the_key_is_for_cohorts_alone(fedsrc: Terminal, tmp_pa
            "--capacities", "ada=120,bea=120,cyr=120")  # fmt: skip
     assert fedsrc("request", "r.toml", "--key", "server.key").status == 0
     assert fedsrc("allow", "r.toml", "--site", "ada", "--ledger", "ada.csv.ledger").status == 0
-    request = next((tmp_path / "run" / "requests").glob("*-000001.*"))
+    request = next((tmp_path / "run" / "requests").glob("*-000001-*"))
     done = fedsrc("release", str(request), "ada.csv", "--key", "ada.key", "-o", "ada.release.json")
     assert done.status == 0, done.err
     assert '"check"' not in Path("ada.release.json").read_text()

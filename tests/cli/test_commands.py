@@ -85,7 +85,8 @@ def test_certify_and_verify(fedsrc: Any, tmp_path: Path) -> None:
     assert (checked.code, checked.json) == (0, done.json)
     key = json.loads((tmp_path / "run" / "certificate.json").read_text())["key"]
     assert fedsrc("verify", "run", "--trust", key).code == 0
-    assert fedsrc("verify", "run", "--trust", "0" * 64).code == 2
+    assert fedsrc("verify", "run", "--trust", "0" * 64).code == 1
+    assert fedsrc("verify", "elsewhere").code == 2, "there is nothing that could fail to verify"
     again = fedsrc("certify", "t.csv", "--registration", "run/registration.toml", "-o", "run", "--format", "json")
     assert (again.code, again.json) == (0, done.json)
 
@@ -180,7 +181,7 @@ def own_columns(path: Path, sources: int = 600, *, wrong_way: bool = False) -> P
 
 
 AIMS = ["--target", "0.2", "--epsilon", "4"]
-OWN = ["--score-column", "grounding score", "--loss-column", "verdict"]
+OWN = ["--score-column", "grounding score", "--loss-column", "verdict", "--unsupported", "1"]
 WHOLE = [*OWN, "--source-column", "question_id", "--site-column", "clinic", "--id-column", "answer_no"]
 
 
@@ -229,7 +230,10 @@ def test_labels_the_wrong_way_round_are_asked_about_before_anything_is_spent(fed
         own_columns(tmp_path / "t.csv", wrong_way=wrong_way)
         done = fedsrc("certify", "t.csv", *AIMS, *WHOLE, "--unit", "source", "--check")
         shares += re.findall(r"Of the development answers, (\S+)% count as unsupported", done.err)
-        assert ("is the loss the right way round" in done.err) is wrong_way
+        assert ("are score and labels the right way round?" in done.err) is wrong_way
+        assert done.code == (2 if wrong_way else 0)
+    assert "hint: --score-scale 1:0 if low scores are good; --score-scale 0:1 if high" in done.err
+    assert fedsrc("certify", "t.csv", *AIMS, *WHOLE, "--unit", "source", "--check", "--score-scale", "0:1").code == 0
     assert sum(map(float, shares)) == pytest.approx(100)
     assert float(shares[0]) == pytest.approx(40, abs=7)
 
@@ -355,7 +359,7 @@ def test_paper_preset(fedsrc: Any, tmp_path: Path) -> None:
 BAD_TABLES = {
     "nan": ("0.5,nan,a\n", "line 4: score is missing or NaN"),
     "out of range": ("0.5,7,a\n", "line 4: score 7 is outside [0, 1]"),
-    "word": ("maybe,0.7,a\n", "line 4: loss 'maybe' is not a number"),
+    "word": ("maybe,0.7,a\n", "line 4: loss 'maybe' is neither a number nor a label"),
     "ragged": ("0,0.7,a,b,c\n", "cannot be read as csv"),
     "short": ("0\n", "line 4: score is missing"),
 }
@@ -392,7 +396,10 @@ BAD_ARGUMENTS: dict[str, tuple[list[str], str]] = {
         ["--target", "0.2", "--epsilon", "4", "--weights", "mars=1"],
         "'mars' is not a site",
     ),
-    "weights not one": (["--target", "0.2", "--epsilon", "4", "--weights", "north=0.5,south=0.6"], "must sum to one"),
+    "weights not one": (
+        ["--target", "0.2", "--epsilon", "4", "--weights", "north=0.5,south=0.6"],
+        "sum to 1.1, not to 1",
+    ),
     "weights unreadable": (["--target", "0.2", "--epsilon", "4", "--weights", "north"], "is not of the form"),
     "no source column": (["--target", "0.2", "--epsilon", "4", "--unit", "source"], "needs a source column"),
     "no such column": (["--target", "0.2", "--epsilon", "4", "--score-column", "s"], "no column 's'"),

@@ -22,7 +22,6 @@ from click.testing import CliRunner
 
 from fedsrc.cli.label import ENDED, NEXT, looking
 from fedsrc.cli.main import cli
-from fedsrc.cli.options import COLUMNS
 from fedsrc.common import signing
 from fedsrc.common.clock import utc_now
 from fedsrc.common.places import labels_beside, ledger_beside
@@ -30,12 +29,14 @@ from fedsrc.common.signing import Key
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.local import certify_table
 from fedsrc.protocol.registration import Registration
+from fedsrc.records.columns import ORDER
 from fedsrc.records.table import read_records
 from fedsrc.site.label_file import Label, LabelFile, read_labels
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.rounds import NotYetError, Round, open_rounds
 from tests.support.helpers import registration, table
 
+UNNAMED = {**{f"{name}_column": None for name in ORDER}, "score_scale": None, "unsupported": (), "supported": ()}
 KEY = Key.from_private_bytes(b"l" * 32)
 
 
@@ -135,7 +136,7 @@ def test_the_run_looks_whenever_a_round_is_labelled(tmp_path: Path, in_order: bo
     path, reg, key = tmp_path / "log.csv", registered(), tmp_path / "server.key"
     pl.DataFrame({"id": [f"a{i}" for i in range(120)], "score": [0.9, 0.1, 0.6] * 40}).write_csv(path)
     records, ledger, labels = read_records(path, labels="on demand"), ledger_beside(path), labels_beside(path)
-    given: dict[str, object] = {"key": key, "missing": "keep", **{f"{name}_column": None for name in COLUMNS}}
+    given: dict[str, object] = {"key": key, "missing": "keep", **UNNAMED}
     signer = signing.load_or_make(key)
     with pytest.raises(NotYetError):
         certify_table(reg, records, tmp_path / "run", ledger, signer, labels=labels, in_order=in_order)

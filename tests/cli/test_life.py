@@ -113,10 +113,12 @@ def test_keys_succeed(fedsrc: Terminal, tmp_path: Path) -> None:
     gate = ("gate", "check", "next.json", "--trust", TRUSTED[0], "--score", "1")
     assert (fedsrc(*gate).status, fedsrc(*gate, "--succession", "s.json").status) == (2, 0)
     assert fedsrc("verify", "run", "--trust", TRUSTED[0], "--succession", "s.json").status == 0
-    assert fedsrc("verify", "run", "--trust", key, "--succession", "s.json").status == 2
+    assert fedsrc("verify", "run", "--trust", key, "--succession", "s.json").status == 1
     assert fedsrc("revoke", "run", "--key", "new.key", "--reason", "x").status == 2
     assert fedsrc("revoke", "run", "--key", "new.key", "--reason", "x", "--succession", "s.json").status == 0
-    assert fedsrc("verify", "run").status == 2
+    told = fedsrc("verify", "run", "--format", "json")
+    assert (told.status, json.loads(told.out)["status"]) == (1, "NOT VERIFIED")
+    assert fedsrc("verify", "run", "--succession", "none.json").status == 2
     assert fedsrc("verify", "run", "--succession", "s.json").status == 1
     assert fedsrc("view", "run", "--succession", "s.json").status == 1
 

@@ -57,7 +57,7 @@ def test_choices_are_those_of_the_library(command: str, kind: type[Any]) -> None
             assert "[default: enough; first where" in (params["policy"].help or "")
         elif field.name in CHOICES and isinstance(field.default, str | float) and not isinstance(field.default, bool):
             assert f"[default: {field.default}]" in (params[field.name].help or "")
-    asked = {field.name for field in fields(kind)} - {"independent", "exact_thresholds"}
+    asked = {field.name for field in fields(kind)} - {"independent", "exact_thresholds", "column", "scale"}
     assert asked <= params.keys()
     assert all(params[name].default is None for name in asked)  # so that the library decides
     if kind is Choices:

@@ -31,7 +31,8 @@ from hypothesis import strategies as st
 from fedsrc import Gate
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
-from fedsrc.gate.gate import ACCEPTED, BELOW, DAY, EARLY, EXPIRED, HALTED, REASONS, UNUSABLE, Decision
+from fedsrc.gate.following import DAY
+from fedsrc.gate.gate import ACCEPTED, BELOW, EARLY, EXPIRED, HALTED, REASONS, UNUSABLE, Decision
 from fedsrc.protocol.names import CERTIFICATE
 from fedsrc.protocol.registration import Registration
 from tests.support.gate_certificates import CLAIM, KEY, TRUSTED, Terminal, body, certificate, original, renewed
@@ -417,7 +418,7 @@ def test_the_time_to_renew_is_told(file: Path) -> None:
     clock.now = EXPIRES - 29 * DAY
     assert gate.status().renew_soon
     assert gate.status().seconds_left == 29 * DAY
-    assert len(set(REASONS)) == 6
+    assert len(set(REASONS)) == 7
 
 
 # ---------------------------------------------------------------- the command
@@ -433,7 +434,9 @@ def test_the_command_decides_on_a_score(fedsrc: Terminal, file: Path) -> None:
     done = fedsrc(*base, "--score", repr(THRESHOLD), "--claim", "score=lift", "--claim", "target_risk=0.20")
     assert done == (0, f"accepted: {ACCEPTED} (threshold {THRESHOLD!r}, risk at most 0.2)\n", "")
     done = fedsrc(*base, "--score", "0.01", "--format", "json")
-    assert (done.status, json.loads(done.out)) == (1, gate_of(file).decide(0.01)._asdict())
+    assert (done.status, json.loads(done.out)) == (
+        1, {**gate_of(file).decide(0.01)._asdict(), "scale": "0:1", "raw_threshold": THRESHOLD}
+    )  # fmt: skip
     assert fedsrc(*base, "--score", "nan").status == 1
     for wrong in (("--claim", "score=x"), ("--claim", "target_risk=x"), ("--claim", "x"), ("--trust", "x")):
         assert fedsrc(*base, "--score", "1", *wrong)[:2] == (2, "")

@@ -357,12 +357,13 @@ def test_nothing_is_dropped_while_certificates_change(file: Path) -> None:
 def process(file: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """The command as it is run in production, and the port it says it listens at."""
     command = [sys.executable, "-m", "fedsrc.cli", "gate", "serve", str(file), "--trust", TRUSTED[0], "--port", "0"]
-    started = subprocess.Popen([*command, "--reload-seconds", "0.05"], stderr=subprocess.PIPE, text=True)
+    command += ["--reload-seconds", "0.05", "--format", "json"]
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        assert started.stderr is not None
-        line = started.stderr.readline()
-        assert line.startswith("Gate at http://127.0.0.1:"), line
-        yield started, int(line.split(":")[2])
+        assert started.stdout is not None
+        told = json.loads(started.stdout.readline())
+        assert (told["accepting"], told["monitor"]) == (True, None)
+        yield started, int(told["address"].removeprefix("http://127.0.0.1:"))
     finally:
         started.kill()
         started.communicate()

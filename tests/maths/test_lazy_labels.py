@@ -16,12 +16,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import digamma, gammaln
 
 from fedsrc.maths import betting, levels, moments, sealed
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.binomial import log_surprise
 from fedsrc.maths.levels import LevelCode
 from fedsrc.maths.moments import MomentCode
+from fedsrc.maths.privacy import rho_tight
 from fedsrc.planning.register import Choices, register_grid
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import contrasts, counted, unit_masses
@@ -194,3 +196,12 @@ def test_looking_again_at_unsupported_answers_alone_misses_more_than_one_look() 
     one_sided = np.where(first, second, first)
     assert one_sided[loss].mean() == pytest.approx((1 - p) ** 2, abs=0.005)  # 5 standard deviations
     assert (first | second)[loss].mean() == pytest.approx(1 - p * p, abs=0.005)
+
+
+@pytest.mark.parametrize("c", [1.0, 0.4])
+def test_seven_waits_may_tell_more_than_epsilon_one(c: float) -> None:
+    """theory (xvi), What labels tell: the normal approximation, and the relative entropy of gamma times."""
+    n = 7
+    few, more = n / c**2, (n + 1) / c**2
+    entropy = (more - few) * digamma(more) - gammaln(more) + gammaln(few)
+    assert rho_tight(1.0, 1e-6) < entropy < 1 / (2 * n * c**2)

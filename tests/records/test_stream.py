@@ -30,10 +30,11 @@ from fedsrc.protocol.registration import Registration
 from fedsrc.records import order as records_module
 from fedsrc.records import stream
 from fedsrc.records import window as window_module
+from fedsrc.records.columns import Columns
 from fedsrc.records.development import development_rows
 from fedsrc.records.order import IN_ORDER, Keys, key_stream, shuffled
 from fedsrc.records.stream import BATCH, Table
-from fedsrc.records.table import Columns, Missing, read_records
+from fedsrc.records.table import Missing, read_records
 from fedsrc.records.window import Window
 from fedsrc.site import streamed as streamed_site
 from fedsrc.site.ledger import Ledger
@@ -331,7 +332,9 @@ def test_every_id_and_source_is_remembered(tmp_path: Path) -> None:
 def test_names_are_taken_at_their_word(tmp_path: Path, ledger: Ledger) -> None:
     """One column may be both score and loss, and a name may look like a pattern."""
     frame = pl.DataFrame({"*": [0.1, 0.9], "^a.*$": [1.0, 0.0], "ab": [2.0, 2.0]})
-    for number, names in enumerate((Columns(score="*", loss="^a.*$"), Columns(score="*", loss="*", id="^a.*$"))):
+    columns: list[dict[str, Any]] = [{"loss": "^a.*$"}, {"loss": "*", "id": "^a.*$"}]
+    for number, named in enumerate(columns):
+        names = Columns(score="*", unsupported=("1",), **named)
         source = Table(write(frame, tmp_path / f"{number}.parquet"), names)
         sites = both(registered(), source, ledger, 1)
         assert sites[0].count(0, 1).tolist() == sites[1].count(0, 1).tolist()

@@ -68,6 +68,19 @@ def test_a_certificate_verifies_and_says_what_was_shown(run: Path) -> None:
     assert [row.target_risk for row in certificate.also_certified][-1] == 0.5
 
 
+@pytest.mark.parametrize(
+    ("worst", "best", "said"),
+    [(0.0, 1.0, "0.13"), (0.0, 100.0, "0.13, that is 13 or more on the scale 0:100"),
+     (1.0, 0.0, "0.13, that is 0.87 or less on the scale 1:0")],
+)  # fmt: skip
+def test_the_sentence_is_true_of_scores_as_they_are_written(worst: float, best: float, said: str) -> None:
+    """Where low is good, "score >= 0.13" alone would be read the wrong way round."""
+    asked = registration(RECORDS)
+    on_scale = changed(asked, claim={**asked.claim.model_dump(), "scale": {"worst": worst, "best": best}})
+    sentence = claimed(on_scale, OtherTarget(target_risk=0.2, threshold=0.13, acceptance_lower=0.85))
+    assert sentence.startswith(f"Of the answers accepted (score >= {said}, at least 85% of traffic), at most 20% are")
+
+
 def sentence_of(tmp_path: Path, sizes: Any, score: Any, loss: Any, **choices: Any) -> tuple[str, str, tuple[str, ...]]:
     """Status, sentence and limits of a run without noise on sources of these sizes."""
     source = np.repeat(np.arange(len(sizes)), sizes)

@@ -26,7 +26,8 @@ def poisoned(view: View, text: str) -> View:
     """The view with that text in every place that somebody else can fill."""
     found = copy.deepcopy(view)
     certificate: Certificate = found["certificate"]
-    claim = certificate.claim.model_copy(update={"score": text, "loss": text, "population": text})
+    fields = ("system", "issuer", "contact", "score", "loss", "population")
+    claim = certificate.claim.model_copy(update=dict.fromkeys(fields, text))
     sites = tuple(site.model_copy(update={"name": text}) for site in certificate.sites)
     found["certificate"] = certificate.model_copy(update={"claim": claim, "sites": sites})
     for each in found["sites"]:

@@ -31,7 +31,7 @@ def lowest() -> float:
     return min(
         contrast(colours[text], colours[back])
         for colours in schemes().values()
-        for text, back in product(("ink", "muted", "accent"), ("paper", "soft"))
+        for text, back in product(("ink", "muted", "accent", "good", "warn", "bad"), ("paper", "soft"))
     )
 
 

@@ -253,6 +253,7 @@ def play_all(root: Path) -> list[str]:
     with (
         patch("fedsrc.site.release.add_discrete_gaussian", noise),
         patch("fedsrc.site.site.utc_now", lambda: TIME),
+        patch("fedsrc.protocol.monitor_status.utc_now", lambda: TIME),
         patch.object(secrets, "randbits", bits.getrandbits),
         patch.object(secrets, "token_hex", lambda size: f"{bits.getrandbits(8 * size):0{2 * size}x}"),
     ):

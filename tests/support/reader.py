@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
+from tests.support import ROOT
 from tests.support.warm import warm_command
 
 BLOCK = re.compile(r"^ *```(console|python)\n(.*?)^ *```$", flags=re.MULTILINE | re.DOTALL)
@@ -79,6 +81,7 @@ class Reader:
         self.work, self.home, self.bin = (folder / name for name in ("work", "home", "bin"))
         for each in (self.work, self.home, self.bin):
             each.mkdir()
+        shutil.copy(ROOT / "examples" / "make_tables.py", self.work)  # pages begin with it
 
     def environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FEDSRC_")}

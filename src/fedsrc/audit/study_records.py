@@ -12,8 +12,9 @@ from scipy.special import ndtr, ndtri
 from fedsrc.audit.study import Binormal, Demo, StudyTable
 from fedsrc.data.embedded import SCORED, TASKS, score_table
 from fedsrc.errors import FedsrcError
+from fedsrc.records.columns import Columns
 from fedsrc.records.scan import scan
-from fedsrc.records.table import Columns, read_records
+from fedsrc.records.table import read_records
 from fedsrc.records.units import Records
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from fedsrc.cli.options import FORMAT, JOBS
+from fedsrc.cli.output import show
 from fedsrc.cli.progress import progress
 from fedsrc.cli.streams import say
 from fedsrc.cli.types import FilePath, FolderPath
@@ -55,11 +55,8 @@ def audit_command(
     if looks:
         all_looks(done, tables, trials=looks).write_parquet(folder / "looks.parquet")
     say(f"Records, summary.csv, summary.md and manifest.json are in {folder}.")
-    click.echo(
-        json.dumps(_json([*made.methods.to_dicts(), *made.native.to_dicts()]))
-        if output == "json"
-        else (folder / "summary.md").read_text().strip()
-    )
+    rows = _json([*made.methods.to_dicts(), *made.native.to_dicts()])
+    show(output, {"folder": str(folder), "methods": rows}, (folder / "summary.md").read_text().strip())
 
 
 def _json(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

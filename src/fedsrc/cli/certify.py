@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from fedsrc.cli.options import (
 from fedsrc.cli.output import finish, show
 from fedsrc.cli.progress import progress
 from fedsrc.cli.registering import choices_of, draft_registration, new_registration
-from fedsrc.cli.streams import say
-from fedsrc.cli.table import listed, table_at, table_options, to_label, unlabelled, uses
+from fedsrc.cli.streams import in_flags, say
+from fedsrc.cli.table import asking, listed, table_at, table_options, to_label, unlabelled, uses
 from fedsrc.cli.types import FilePath
 from fedsrc.common import signing
 from fedsrc.common.places import labels_beside, ledger_beside
@@ -30,6 +31,7 @@ from fedsrc.common.words import count, risk_words
 from fedsrc.errors import FedsrcError
 from fedsrc.face import wished
 from fedsrc.federation.local import certify_table
+from fedsrc.planning.inspect import copies_words
 from fedsrc.planning.plan import Wish
 from fedsrc.planning.register import Choices, for_table
 from fedsrc.protocol.certificate import Certificate
@@ -60,12 +62,22 @@ DEFAULTS = {
 @options(WHOLE_TABLE)
 @FORMAT
 def certify_command(records: Path, registration: Path | None, folder: Path, output: str, **given: Any) -> None:
-    """From a labelled table to a signed certificate (or an honest abstention)."""
+    """From a labelled table to a signed certificate (or an honest abstention).
+
+    Exit status 0 certified, or labels are awaited, 1 abstained, 2 error.
+    """
+    asking(lambda settled: _certify(records, registration, folder, output, settled), given)
+
+
+def _certify(records: Path, registration: Path | None, folder: Path, output: str, given: dict[str, Any]) -> None:
     source = table_at(records, given)
     registered = None if registration is None else Registration.read(registration)
+    if registered is not None:
+        source = source.under(registered.claim)
     on_demand = registered.on_demand if registered is not None else given.get("labels") == "on demand"
     table = source.whole(labels="on demand" if on_demand else "there")
     how: dict[str, Any] = {name: given[name] for name in ("in_order", "fresh")}
+    outlook: list[str] = []
     if given["use_all"]:
         given["policy"] = "final"
     if registered is not None:
@@ -73,17 +85,22 @@ def certify_command(records: Path, registration: Path | None, folder: Path, outp
         fixed = [*(flag for flag, value in flags.items() if value), *given_choices(given, Choices, Wish)]
         if fixed:
             raise FedsrcError(f"{fixed[0]} is fixed by the registration", hint="leave it out, or register anew")
-        say(uses(source, registered.privacy.unit, table.site_names))
+        say(uses(table, source.present, registered.privacy.unit, registered=True))
+        for line in copies_words(table):
+            say(f"warning: {line}")
     else:
         picked = for_table(choices_of(given, table, records), table, given)
-        say(uses(source, picked.unit, table.site_names))
+        said = given["score_scale"] is not None
+        say(uses(table, source.present, picked.unit))
         if given["check"]:
-            registered = draft_registration(table, picked)
+            registered, outlook = draft_registration(table, picked, wished(given), records, said=said)
         else:
             place = given["ledger"] or ledger_beside(records)
-            registered = new_registration(table, picked, place, wished(given), **unlabelled(given), **how)
+            registered = new_registration(
+                table, picked, records, place, wished(given), said=said, **unlabelled(given, table.columns), **how
+            )
     if given["check"]:
-        show_check(source, table, registered, output)
+        show_check(source, table, registered, outlook, output)
         return
     how["site_keys"] = {name: signing.load(Path(path)) for name, path in (given["sign_with"] or {}).items()}
     how["labels"] = labels_beside(records) if on_demand else None
@@ -93,7 +110,27 @@ def certify_command(records: Path, registration: Path | None, folder: Path, outp
     except NotYetError as wait:
         show_waiting(wait, to_label(records, given["ledger"], given, "-o", folder), folder, output)
         return
+    for line in spent_words(found, replay, sum(map(len, calibrating(registered, table).values()))):
+        say(line)
     finish(found, replay, folder, output, development=None if registration else [records, *table_options(given)])
+
+
+def spent_words(found: Certificate, replay: Replay, units: int) -> list[str]:
+    """Say how much of the table was used, why it stopped there, what is spent, and which try this is."""
+    unit, policy = replay.registration.privacy.unit, replay.registration.schedule.policy
+    why = {
+        "certified": "more would have gained little" if policy == "enough" else "it is certified (--use-all goes on)",
+        "rounds used": "the registered rounds are over",
+        "units used": "nothing was left to ask",
+    }.get(replay.ended or "", "the run has ended")
+    left = units - found.records
+    lines = [f"{left:,} of {count(units, unit)} unused: it stopped because {why}."] if left > 0 else []
+    lines.append(f"{count(found.records, unit)} {'is' if found.records == 1 else 'are'} spent: no other certificate can"
+                 " be calibrated with them.")  # fmt: skip
+    if found.tries > 1:
+        lines.append(f"This is try {found.tries} on these records: that any of these certificates is wrong has a"
+                     f" probability of at most {found.failure_probability_of_all_tries:g}.")  # fmt: skip
+    return lines
 
 
 def show_waiting(wait: NotYetError, label: str, folder: Path, output: str) -> None:
@@ -119,19 +156,22 @@ def show_waiting(wait: NotYetError, label: str, folder: Path, output: str) -> No
     )
 
 
-def show_check(source: Table, table: Records, registration: Registration, output: str) -> None:
-    """Print what a run would use of a table."""
+def show_check(
+    source: Table, table: Records, registration: Registration, outlook: Sequence[str], output: str
+) -> None:  # fmt: skip
+    """Print what a run would use of a table, and what it may come to."""
     units = {name: len(each) for name, each in calibrating(registration, table).items()}
-    used, unused = source.columns.used(source.present), source.columns.unused(source.present)
+    used, unused = table.columns.used(source.present), table.columns.unused(source.present)
     unit, total = registration.privacy.unit, sum(units.values())
     sites = listed([f"{name} {number:,}" for name, number in units.items()])
     most = min(total, registration.most_units)
     account = {"rows": len(table), "unit": unit, "calibrating": units}
     show(
         output,
-        {"status": "CHECKED", "columns": used, "unused": unused, **account},
+        {"status": "CHECKED", "columns": used, "unused": unused, "outlook": [*map(in_flags, outlook)], **account},
         f"{source.path}: {count(len(table), 'row')}; {count(total, unit)} could calibrate ({sites}).",
         f"A run would ask for {most:,} of them at most. Whether some were used before was not looked at.",
+        *map(in_flags, outlook),
         "Nothing was spent and nothing was written. Run it without --check to certify.",
     )
 

@@ -23,6 +23,9 @@ from fedsrc.planning.register import Choices, Labelled
 from fedsrc.records.table import read_records
 from fedsrc.server.verify import verify
 
+WHO = "whoever ran the demo"
+CLAIM = {"system": "fedsrc demo: answers of HaluEval QA", "issuer": WHO, "contact": WHO}
+
 
 @click.command("demo")
 @run_folder("fedsrc-demo")
@@ -31,7 +34,10 @@ from fedsrc.server.verify import verify
 @FORMAT
 @KEY
 def demo_command(folder: Path, live: bool, label: bool, output: str, key: Path | None) -> None:
-    """The whole flow on 10,000 real answers: register, release, certify, verify."""
+    """The whole flow on 10,000 real answers: register, release, certify, verify.
+
+    Exit status 0 certified, 1 abstained, 2 error.
+    """
     if live and label:
         raise FedsrcError("--live and --label are two demos", hint="choose one of them")
     if live:
@@ -43,12 +49,12 @@ def demo_command(folder: Path, live: bool, label: bool, output: str, key: Path |
     say(demo_data.ABOUT)
     labels: Labelled = "on demand" if label else "there"
     records = read_records(table, labels=labels)
-    choices = Choices(0.2, 4.0, weights=dict.fromkeys(records.site_names, 0.2), labels=labels)
+    choices = Choices(0.2, 4.0, weights=dict.fromkeys(records.site_names, 0.2), labels=labels, claim=CLAIM)
     if label:
         say(unlabelled_log.ABOUT)
         choices = replace(choices, min_acceptance=unlabelled_log.FLOOR)
     wish = Wish(certificate="open" if label else None)  # whoever labels may look after any round
-    registration = new_registration(records, choices, ledger_beside(table), wish)
+    registration = new_registration(records, choices, table, ledger_beside(table), wish, said=True)
     if label:
         unlabelled_log.certify_log(registration, records, table, run, load_or_make(server_key(key)), say)
     else:

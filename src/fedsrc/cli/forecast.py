@@ -11,6 +11,7 @@ import click
 from fedsrc.cli.options import FORMAT, TABLE_OPTIONS, options
 from fedsrc.cli.output import show
 from fedsrc.cli.progress import progress
+from fedsrc.cli.streams import command
 from fedsrc.cli.table import read_table
 from fedsrc.cli.types import EPSILON, SHARE, FilePath, many
 from fedsrc.errors import FedsrcError
@@ -19,6 +20,7 @@ from fedsrc.planning.forecast import forecasts, from_declared, from_development
 from fedsrc.planning.plan import availability_words
 from fedsrc.protocol.registration import Registration
 
+TABLES = (".csv", ".tsv", ".xlsx", ".parquet", ".jsonl", ".ndjson")
 LEVELS = (float("inf"), 8.0, 4.0, 2.0, 1.0)
 
 
@@ -41,12 +43,16 @@ def forecast_command(registration: Path, records: Path | None, output: str, **gi
 
     From --records it is exact, without noise: for whoever may see them.
     """
+    if registration.suffix.lower() in TABLES:
+        told = command("fedsrc", "certify", registration, "--check", "--target", 0.2, "--epsilon", 4)
+        what = "this is a table; a forecast is of a registration, from --records or rates"
+        raise FedsrcError(what, where=str(registration), hint=f"without a registration: {told}")
     registered, acceptance, risk = Registration.read(registration), given["acceptance"], given["risk"]
     if given["adjacency"] is not None:
         privacy = registered.privacy.model_copy(update={"adjacency": given["adjacency"]})
         registered = registered.model_copy(update={"privacy": privacy})
     if records is not None and acceptance is None and risk is None:
-        sites = from_development(registered, read_table(records, given))
+        sites = from_development(registered, read_table(records, given, registered.claim))
     elif records is None and acceptance is not None and risk is not None:
         sites = from_declared(registered, acceptance, risk)
     else:

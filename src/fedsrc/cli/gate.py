@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from fedsrc.cli.output import show
 from fedsrc.cli.streams import say
 from fedsrc.cli.types import SHARE, AnyPath
 from fedsrc.errors import FedsrcError, MissingExtraError
-from fedsrc.gate.gate import Decision, Gate, Status
+from fedsrc.gate.gate import Gate, Status
+from fedsrc.protocol.scale import Scale
 
 NUMBERS = ("target_risk", "failure_probability")
 DAY = 86_400
@@ -29,26 +31,36 @@ CERTIFICATE = [
     click.option("--target", type=SHARE, help="Risk to promise: any shown, or more.  [default: the registered one]"),
     click.option("--halt-file", type=AnyPath, help="Where a halt is kept.  [default: CERTIFICATE's file + .halt]"),
     *LIFE,
+    click.option("--monitor", type=AnyPath, help="Folder or status file of the monitor to follow: its alarm halts."),
+    click.option(
+        "--monitor-days",
+        type=click.FloatRange(0, min_open=True),
+        help="Stop if the monitor's latest release is older.  [default: never]",
+    ),
 ]
 
 
 @click.group("gate")
 def gate_command() -> None:
-    """Accept or abstain by CERTIFICATE, a run folder or a certificate file."""
+    """Accept or abstain by CERTIFICATE, a run folder or a certificate file.
+
+    Exit status of check: 0 accepted, 1 abstained, 2 error. Of serve: 0 when it was told to stop, 2 error.
+    """
 
 
 @gate_command.command("check")
 @options(CERTIFICATE)
-@click.option("--score", type=float, required=True, help="The score of an answer.")
+@click.option("--score", type=float, required=True, help="The score of an answer, on the registered scale.")
 @FORMAT
 def check_command(score: float, output: str, **given: Any) -> None:
     """Decide on one score: exit status 0 accepted, 1 abstained, 2 error."""
     gate = gate_of(**given)
-    decision = gate.decide(score)
+    decision, status = gate.decide(score), gate.status()
     word = "accepted" if decision.accepted else "abstained"
-    show(output, decision._asdict(), f"{word}: {decision.reason} (threshold {_promise(decision)})")
+    raw = {"scale": status.scale, "raw_threshold": status.raw_threshold}
+    show(output, decision._asdict() | raw, f"{word}: {decision.reason} (threshold {_promise(status)})")
     if output == "text":
-        note_expiry(gate.status())
+        note_expiry(status)
     sys.exit(0 if decision.accepted else 1)
 
 
@@ -61,9 +73,11 @@ def check_command(score: float, output: str, **given: Any) -> None:
 @click.option(
     "--reload-seconds", type=click.FloatRange(0.01), default=5.0, help="How often to look for a renewed certificate."
 )
+@FORMAT
 def serve_command(
-    host: str, port: int, allow_host: tuple[str, ...], rate: float, max_bytes: int, reload_seconds: float, **given: Any
-) -> None:
+    host: str, port: int, allow_host: tuple[str, ...], rate: float, max_bytes: int, reload_seconds: float, output: str,
+    **given: Any,
+) -> None:  # fmt: skip
     """Serve decisions over HTTP; /openapi.json describes it. SIGTERM ends it, SIGUSR1 halts the gate."""
     try:
         from fedsrc.gate.service.hosts import LOOPBACK, host_names
@@ -80,7 +94,14 @@ def serve_command(
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         note_expiry(gate.status())
         note_halt(gate)
-        serve(gate, listener, limits, lambda: say(f"Gate at {address}: score >= {_promise(gate.status())}"))
+
+        def ready() -> None:
+            if output == "json":
+                show(output, {"address": address, **asdict(gate.status())})
+            else:
+                say(f"Gate at {address}: score >= {_promise(gate.status())}")
+
+        serve(gate, listener, limits, ready)
     say("Stopped.")
 
 
@@ -93,8 +114,10 @@ def gate_of(certificate: Path, trust: tuple[str, ...], claim: dict[str, str] | N
     return Gate(certificate, trusted=trust, claim=meant, **files)
 
 
-def _promise(found: Decision | Status) -> str:
-    return f"{found.threshold!r}, risk at most {found.target_risk:g}"
+def _promise(status: Status) -> str:
+    """Say the threshold, on the scale of scores too if they have one, and what is promised of what it accepts."""
+    raw = "" if status.scale == str(Scale()) else f", which is {status.raw_threshold:.6g} on the scale {status.scale}"
+    return f"{status.threshold!r}{raw}, risk at most {status.target_risk:g}"
 
 
 def note_expiry(status: Status) -> None:
@@ -107,7 +130,8 @@ def note_halt(gate: Gate) -> None:
     """Warn if nothing is accepted from the start, or a halt could not be written down."""
     status = gate.status()
     if not status.accepting:
-        say(f"warning: nothing is accepted: {status.halt_problem or status.reason} ({gate.halt_file})")
+        why = status.monitor_problem or f"{status.halt_problem or status.reason} ({gate.halt_file})"
+        say(f"warning: nothing is accepted: {why}")
     elif not os.access(gate.halt_file.parent, os.W_OK):
         say(f"warning: {gate.halt_file.parent} cannot be written to, so a restart would forget a halt: use --halt-file")
 

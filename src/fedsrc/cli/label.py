@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from fedsrc.cli.options import KEY, LEDGER, TABLE_OPTIONS, listening_port, options, run_folder, server_key
+from fedsrc.cli.options import FORMAT, KEY, LEDGER, TABLE_OPTIONS, listening_port, options, run_folder, server_key
+from fedsrc.cli.output import show
 from fedsrc.cli.streams import stopped
 from fedsrc.cli.table import table_at, to_label
 from fedsrc.cli.types import FilePath
@@ -23,6 +24,7 @@ from fedsrc.labelling.texts import Text, table_texts
 from fedsrc.protocol.names import REGISTRATION
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.order import IN_ORDER
+from fedsrc.records.stream import Table
 from fedsrc.records.units import Records
 from fedsrc.site.label_file import LabelFile, read_labels
 from fedsrc.site.ledger import Ledger
@@ -45,7 +47,10 @@ Rounds = Callable[[], list[Round]]
 @click.option("--close", is_flag=True, help="Close the round: what has no label counts as unsupported.")
 @click.option("--agreement", "agree", is_flag=True, help="Show how often two people agree; for the site's own eyes.")
 @options(TABLE_OPTIONS)
-def label_command(records: Path, folder: Path, ledger: Path | None, by: str | None, **given: Any) -> None:
+@FORMAT
+def label_command(
+    records: Path, folder: Path, ledger: Path | None, by: str | None, output: str, **given: Any
+) -> None:  # fmt: skip
     """Label what the open round needs, in a local page or by file. Labels stay beside the table.
 
     If the run that asks is in the folder -o, it looks whenever a round is labelled, and opens the next or ends. A site
@@ -56,9 +61,10 @@ def label_command(records: Path, folder: Path, ledger: Path | None, by: str | No
         raise FedsrcError("--export, --import, --close and --agreement are done one at a time")
     labels, who = labels_beside(records), tidy_name(by or "") or None
     if given["agree"]:
-        click.echo(agreement_words(labels))
+        show(output, agreement(read_labels(labels))._asdict(), agreement_words(labels))
         return
-    table, place = table_at(records, given).whole(labels="on demand"), ledger or ledger_beside(records)
+    place = ledger or ledger_beside(records)
+    table = source_of(records, place, given).whole(labels="on demand")
 
     def rounds() -> list[Round]:
         with closing(Ledger(place, must_exist=True)) as book:
@@ -69,14 +75,16 @@ def label_command(records: Path, folder: Path, ledger: Path | None, by: str | No
         raise FedsrcError(what, where=str(records), hint="a run with labels on demand opens one when it asks the site")
     texts = texts_of(records, table, given["answers"])
     if given["close"]:
-        click.echo(close(place, rounds))
+        show(output, {"closed": len(rounds())}, close(place, rounds))
     elif given["out"]:
         back = to_label(records, ledger, given, "--import", given["out"])
-        click.echo(export(given["out"], labels, rounds, texts, who, back))
+        words = export(given["out"], labels, rounds, texts, who, back)
+        show(output, {"file": str(given["out"]), "next": back}, words)
     elif given["taken"]:
-        click.echo(take(given["taken"], labels, rounds, texts, who))
+        added, words = take(given["taken"], labels, rounds, texts, who)
+        show(output, {"file": str(given["taken"]), "labels": added}, words)
     else:
-        serve(labels, rounds, texts, looking(records, rounds, folder, place, given), given["port"], who)
+        serve(labels, rounds, texts, looking(records, rounds, folder, place, given), given["port"], who, output)
 
 
 NEXT = "Nothing more is asked of you now; this page looks by itself whether another round is open."
@@ -100,7 +108,8 @@ def looking(
             return f"This round is labelled. {NEXT}"
         with closing(Ledger(ledger)) as book:
             orders = {intake.seed for each in book.waiting() for intake, _, _ in each.taken}
-        table, key = table_at(records, given).whole(labels="on demand"), signing.load_or_make(server_key(given["key"]))
+        table = source_of(records, ledger, given).whole(labels="on demand")
+        key = signing.load_or_make(server_key(given["key"]))
         how: dict[str, Any] = {"labels": labels_beside(records), "in_order": IN_ORDER in orders}
         try:
             found = certify_table(registration, table, folder, ledger, key, **how)
@@ -109,6 +118,15 @@ def looking(
         return ENDED[found.status]
 
     return look
+
+
+def source_of(records: Path, ledger: Path, given: Mapping[str, Any]) -> Table:
+    """Return the table as the registration says whose rounds wait for labels."""
+    with closing(Ledger(ledger, must_exist=True)) as book:
+        asked = [(intake.site, each.request.registration) for each in book.waiting() for intake, _, _ in each.taken]
+        allowed = [found for site, digest in asked if (found := book.permitted(site, digest)) is not None]
+    table = table_at(records, given)
+    return table.under(allowed[0].claim) if allowed else table
 
 
 def texts_of(records: Path, table: Records, answers: Path | None) -> Texts:
@@ -131,7 +149,7 @@ def texts_of(records: Path, table: Records, answers: Path | None) -> Texts:
 
 
 def serve(
-    labels: Path, rounds: Rounds, texts: Texts, advance: Callable[[], str], port: int, by: str | None
+    labels: Path, rounds: Rounds, texts: Texts, advance: Callable[[], str], port: int, by: str | None, output: str
 ) -> None:  # fmt: skip
     """Serve the page until interrupted."""
     from fedsrc.labelling.desk import Desk
@@ -140,7 +158,8 @@ def serve(
     secret = kept_secret(labels.with_name(labels.name.removesuffix(".jsonl") + ".secret"))
     with closing(Desk(labels, rounds, texts, advance)) as desk, serving(desk, secret, port, by) as server:
         over = stopped()
-        click.echo(f"Label here: {server.url}  (on this machine only; Ctrl-C ends it, and labels stay)")
+        words = f"Label here: {server.url}  (on this machine only; Ctrl-C ends it, and labels stay)"
+        show(output, {"url": server.url}, words)
         over.wait()
 
 
@@ -154,8 +173,8 @@ def export(path: Path, labels: Path, rounds: Rounds, texts: Texts, by: str | Non
     return f"Wrote {path}: what {by or 'people'} can label now.{studio}\nNext: {back}, once it is filled in."
 
 
-def take(path: Path, labels: Path, rounds: Rounds, texts: Texts, by: str | None) -> str:
-    """Add the labels of a file, all or none; return words on it."""
+def take(path: Path, labels: Path, rounds: Rounds, texts: Texts, by: str | None) -> tuple[int, str]:
+    """Add the labels of a file, all or none; return how many, and words on it."""
     from fedsrc.labelling.exchange import new_labels, read_words
 
     words = read_words(path, by)
@@ -165,7 +184,7 @@ def take(path: Path, labels: Path, rounds: Rounds, texts: Texts, by: str | None)
         added = new_labels(words, found, texts(silent) if silent else {})
         book.add(*added)
     known = f"; {len(words) - len(added):,} were known" if len(words) > len(added) else ""
-    return f"Took {count(len(added), 'label')} from {path}{known}."
+    return len(added), f"Took {count(len(added), 'label')} from {path}{known}."
 
 
 def close(place: Path, rounds: Rounds) -> str:

@@ -1,7 +1,7 @@
 """The command line: every command by name. `fedsrc x-y` is `x_y_command` of `cli/x_y.py`, loaded when it is called.
 
 stdout is data, stderr is log. Exit status 0 did what was asked (certified, or still open with a next step; `verify` of
-a sound abstention), 1 abstained, revoked or an alarm, 2 error.
+a sound abstention), 1 abstained, revoked, an alarm, or does not verify, 2 error.
 """
 
 from __future__ import annotations
@@ -15,16 +15,22 @@ from importlib.resources import files
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 import fedsrc
+from fedsrc.cli.settings import kept
 from fedsrc.cli.streams import outlive_readers, say
 from fedsrc.errors import FedsrcError
 
-COMMANDS = (
-    "allow", "answers", "audit", "certify", "choose", "collect", "demo", "fit", "forecast", "gate", "keys", "label",
-    "monitor", "plan", "register", "release", "request", "revoke", "score", "server", "site", "site-status", "status",
-    "verify", "view",
-)  # fmt: skip
+GROUPS = {  # by who needs them
+    "Start here": ("demo", "inspect", "certify", "verify", "view"),
+    "Before calibration": ("plan", "register", "forecast"),
+    "In production": ("gate", "monitor", "revoke", "keys"),
+    "Several sites, at the server": ("request", "collect", "server", "status"),
+    "Several sites, at each site": ("allow", "release", "site", "label", "site-status"),
+    "Scores and studies": ("answers", "score", "fit", "choose", "audit"),
+}
+COMMANDS = tuple(sorted(name for names in GROUPS.values() for name in names))
 
 
 class Commands(click.Group):
@@ -41,9 +47,18 @@ class Commands(click.Group):
         return found
 
     def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
-        room = formatter.width - 6 - max(map(len, COMMANDS))
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, _short(name, room)) for name in COMMANDS])
+        widest = max(map(len, COMMANDS))
+        for group, names in GROUPS.items():
+            with formatter.section(group):
+                shown = [(name.ljust(widest), _short(name, formatter.width - 6 - widest)) for name in names]
+                formatter.write_dl(shown)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete names without importing the commands."""
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        return [CompletionItem(name, help=_short(name, 80)) for name in names] + click.Command.shell_complete(
+            self, ctx, incomplete
+        )
 
 
 def _short(name: str, room: int) -> str:
@@ -59,12 +74,19 @@ def _short(name: str, room: int) -> str:
     context_settings={"auto_envvar_prefix": "FEDSRC", "help_option_names": ["-h", "--help"], "show_default": True},
 )
 @click.version_option(fedsrc.__version__, prog_name="fedsrc")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Certify how many accepted answers are unsupported, from labelled records that never leave their sites.
 
-    Exit status 0: did what was asked (certified, or still open with a next step); 1: abstained, revoked, or an alarm;
-    2: error.
+    Every command has --format json: one object on stdout, and everything else on stderr.
+
+    Exit status 0: did what was asked (certified, or still open with a next step; `verify` of a sound abstention);
+    1: abstained, revoked, an alarm, or does not verify; 2: error.
     """
+    name = context.invoked_subcommand or ""
+    asked = context.command.get_command(context, name) if isinstance(context.command, Commands) else None
+    if asked is not None and any(each.name == "score_scale" for each in asked.params):  # it reads a table
+        context.default_map = {name: kept()}
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

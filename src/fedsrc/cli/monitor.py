@@ -16,9 +16,10 @@ from fedsrc.cli.types import FilePath, FolderPath
 from fedsrc.common import signing
 from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
-from fedsrc.monitor.fresh import monitor_table
+from fedsrc.monitor.fresh import monitor_table, open_monitor
 from fedsrc.monitor.monitor import MonitorChoices, existing_registration, register_monitor, state, state_of
 from fedsrc.protocol.judgements import Monitor
+from fedsrc.protocol.names import REGISTRATION
 from fedsrc.protocol.registration import Registration
 
 DEFAULTS = {
@@ -45,28 +46,31 @@ def monitor_command(
 ) -> None:
     """Watch a deployed certificate on fresh labelled RECORDS, table after table, and ring when its risk has risen.
 
-    Without RECORDS it shows where the monitor stands. Exit status 0: no alarm; 1: alarm; 2: error.
+    Without RECORDS it shows where the monitor stands; a new one is opened, so that a gate can follow it before any
+    label is there. Exit status 0: no alarm; 1: alarm; 2: error.
     """
     registration, target, ledger = given["registration"], given["target"], given["ledger"]
     if target is not None:
         write_registration(target, _new(certificate, given, trust), output)
         return
-    if records is None:
+    if records is None and ((folder / REGISTRATION).exists() or (registration or certificate) is None):
         show_monitor(state(folder, trusted=trust, certificate=certificate), output)
     registered = existing_registration(folder, registration, certificate)
     if registered is not None and (asked := given_choices(given, MonitorChoices)):
         where = str(registration or folder)
         raise FedsrcError(f"{asked[0]} is fixed by the monitor's registration", where=where, hint="leave it out")
     registered = registered or _new(certificate, given, trust)
+    signer = signing.load_or_make(server_key(given["key"]))
+    if records is None:
+        show_monitor(state_of(open_monitor(registered, folder, signer)), output)
     if ledger is None:
         raise FedsrcError(
             "--ledger is needed: a unit that was released before must not be released again",
             hint="name the ledger of the certified records, records.csv.ledger for example",
         )
-    signer = signing.load_or_make(server_key(given["key"]))
     how = {name: given[name] for name in ("in_order", "fresh")}
     how["site_keys"] = {name: signing.load(Path(path)) for name, path in (given["sign_with"] or {}).items()}
-    told = monitor_table(registered, read_table(records, given), folder, ledger, signer, **how)
+    told = monitor_table(registered, read_table(records, given, registered.claim), folder, ledger, signer, **how)
     show_monitor(state_of(told), output)
 
 

@@ -23,6 +23,7 @@ from fedsrc.cli.types import (
     FilePath,
     FolderPath,
     Parsed,
+    Word,
 )
 from fedsrc.common import places
 from fedsrc.monitor.monitor import MonitorChoices
@@ -32,7 +33,9 @@ from fedsrc.planning.register import Aggregation, Choices, Counted, Labelled, Pr
 from fedsrc.protocol.judgements import Monitor, Stitched
 from fedsrc.protocol.protection import Privacy
 from fedsrc.protocol.registration import OnDemand, Schedule
-from fedsrc.records.table import Columns, Missing
+from fedsrc.protocol.scale import Scale
+from fedsrc.records.columns import ORDER
+from fedsrc.records.table import Missing
 from fedsrc.scores.models.backends import DTYPES
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -85,7 +88,9 @@ def _one_of(model: type[BaseModel], name: str) -> click.Choice:
 
 # Results
 
-FORMAT = click.option("--format", "output", type=click.Choice(["text", "json"]), default="text")
+FORMAT = click.option(
+    "--format", "output", type=click.Choice(["text", "json"]), default="text", help="json: one object on stdout."
+)
 
 
 def run_folder(default: str = "run") -> Option[Any]:
@@ -144,11 +149,22 @@ LIFE = [
 
 # A table and its ledger
 
-COLUMNS = tuple(field.name for field in fields(Columns))
 TABLE_OPTIONS = [
     *(
         click.option(f"--{name}-column", f"{name}_column", help=f"Name of the {name} column  [default: {name}]")
-        for name in COLUMNS
+        for name in ORDER
+    ),
+    click.option(
+        "--score-scale",
+        type=Parsed("worst:best", Scale.of),
+        help="The worst and the best score that can be, as scores are written: 0:100, or 1:0 where low is good."
+        "  [default: 0:1, or 0:100 where scores plainly are]",
+    ),
+    *(
+        click.option(
+            f"--{end}", type=Word(), multiple=True, metavar="WORD", help=f"A label that means {end}; repeatable."
+        )
+        for end in ("unsupported", "supported")
     ),
     click.option(
         "--missing",

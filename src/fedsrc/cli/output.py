@@ -50,11 +50,14 @@ def finish(
     development: Sequence[object] | None = None,
     revoked: Revocation | None = None,
     sound: bool = False,
+    alarm: bool = False,
+    named: Path | None = None,
 ) -> NoReturn:
     """Print what a replayed run came to, and exit with its status.
 
     `development`: where a forecast finds development records. `revoked`: a notice that does not lie beside the
-    certificate. `sound`: the question was whether it verifies, so that an abstention is 0 too.
+    certificate. `sound`: the question was whether it verifies, so that an abstention is 0 too. `alarm`: its monitor's.
+    `named`: what the run was read from, where that is not its folder.
     """
     if isinstance(found, MonitorAccount):
         show_monitor(state_of(found), output)
@@ -64,12 +67,14 @@ def finish(
     shown = {"epsilon", "adjacency", "replacement_epsilon", "zero_out_epsilon", "delta", "colluding", "epsilon_among"}
     result |= found.privacy.model_dump(include=shown)
     result |= {"strongest": None if found.strongest is None else found.strongest.model_dump()}
+    result |= {"status": "ALARM"} if alarm else {}
     result |= {"status": "REVOKED", "revoked": revoked.model_dump()} if revoked else {}
     result |= {"forecast": asdict(outlook)} if outlook else {}
     notes = _notes(outlook, folder, development or ["DEVELOPMENT.csv"])
-    how: dict[str, Any] = {"verify": f"fedsrc verify {folder}", "notes": notes, "revoked": revoked}
+    how: dict[str, Any] = {"verify": f"fedsrc verify {named or folder}", "notes": notes}
+    how |= {"revoked": revoked, "alarm": alarm}
     show(output, result, card_text(found, registration=replay.registration, **how))
-    sys.exit(exit_status("CERTIFIED" if sound else found.status, wrong=revoked is not None))
+    sys.exit(exit_status("CERTIFIED" if sound else found.status, wrong=alarm or revoked is not None))
 
 
 def _notes(outlook: Forecast | None, folder: Path, development: Sequence[object]) -> tuple[str, ...]:

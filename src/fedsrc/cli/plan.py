@@ -11,7 +11,7 @@ from fedsrc.cli.options import FORMAT, LEDGER_AND_TABLE, UNLABELLED, choices, op
 from fedsrc.cli.output import show
 from fedsrc.cli.registering import choices_of, say_development
 from fedsrc.cli.streams import command, say
-from fedsrc.cli.table import mixture_words, read_table, unlabelled
+from fedsrc.cli.table import asking, mixture_words, read_table, unlabelled
 from fedsrc.cli.types import COUNTS, NAMES, FilePath
 from fedsrc.common.durable import write_whole
 from fedsrc.common.places import ledger_beside
@@ -39,7 +39,7 @@ def plan_command(records: Path, target: Path, sites: tuple[str, ...] | None, out
     once, with noise, and can no longer calibrate.
     """
     check_new(target)
-    table = read_table(records, given)
+    table = asking(lambda settled: read_table(records, settled), given)
     picked = choices_of(given, table, records)
     rooms = given["units"] or picked.capacities
     if rooms is None:
@@ -51,16 +51,16 @@ def plan_command(records: Path, target: Path, sites: tuple[str, ...] | None, out
             hint="leave them out, or use `fedsrc register`",
         )
     part, place = development_part(table, picked.unit, 1.0), given["ledger"] or ledger_beside(records)
+    say_development(table, part, picked, records, said=given["score_scale"] is not None)
     registration, planned = plan_table(
         picked, table, part, place, wish, units=rooms, sites=sites, fresh=given["fresh"],
-        **unlabelled(given),
+        **unlabelled(given, table.columns),
     )  # fmt: skip
     if planned is None:
         raise FedsrcError(
             "there is nothing to plan on: noise would drown so few development units",
             hint="bring more of them, declare them public with --public-development, or use `fedsrc register`",
         )
-    say_development(table, part, picked)
     for line in (*planned.lines(), *mixture_words(registration)):
         say(line)
     write_whole(target, registration.to_toml().encode())

@@ -11,14 +11,16 @@ from fedsrc.cli.options import CHOICES, FORMAT, LEDGER_AND_TABLE, choices, optio
 from fedsrc.cli.output import show
 from fedsrc.cli.registering import choices_of, say_development
 from fedsrc.cli.streams import command, say
-from fedsrc.cli.table import fallback_words, mixture_words, read_table, table_options
+from fedsrc.cli.table import asking, fallback_words, mixture_words, read_table, table_options
 from fedsrc.cli.types import NAMES, FilePath, FolderPath
 from fedsrc.common.durable import write_whole
 from fedsrc.common.places import ledger_beside
-from fedsrc.face import check_new, renewal
+from fedsrc.common.words import count
+from fedsrc.face import DEVELOPMENT_SHARE, check_new, renewal
 from fedsrc.federation.local import register_table
 from fedsrc.planning.register import Choices, development_part, register_grid
 from fedsrc.protocol.registration import Registration
+from fedsrc.records.units import unit_count
 from fedsrc.server.wording_2 import thresholds_words
 
 
@@ -49,12 +51,14 @@ def register_command(
         registration = register_grid(choices_of(given, None, target), sites)
         after = command("fedsrc", "forecast", target, "--acceptance", 0.4, "--risk", 0.1)
     else:
-        table = read_table(records, given)
+        table = asking(lambda settled: read_table(records, settled), given)
         picked = choices_of(given, table, records)
         part, place = development_part(table, picked.unit, 1.0), given["ledger"] or ledger_beside(records)
+        if not picked.grid:
+            say_development(table, part, picked, records, said=given["score_scale"] is not None)
+        for line in locking_words(records, unit_count(table, picked.unit), picked):
+            say(line)
         registration = register_table(picked, table, part, place, sites=sites, fresh=given["fresh"])
-        if registration.development is not None:
-            say_development(table, registration.development, picked)
         for line in fallback_words(registration, picked):
             say(line)
         after = command("fedsrc", "forecast", target, "--records", records, *table_options(given))
@@ -69,6 +73,18 @@ def register_command(
         f"  Thresholds: {thresholds_words(registration)}.",
         f"Next: {after}",
     )
+
+
+def locking_words(records: Path, units: int, picked: Choices) -> list[str]:
+    """Say, before it is done, that a table that chooses thresholds does not calibrate, and what would spare it."""
+    if picked.grid:
+        return []
+    apart = round(DEVELOPMENT_SHARE * units)
+    return [
+        f"These {count(units, picked.unit)} choose thresholds and can no longer calibrate: bring others for that."
+        f" (Without a registration, {command('fedsrc', 'certify', records)} sets about {apart:,} of them apart by"
+        f" itself, and calibrates on the other {units - apart:,}.)"
+    ]
 
 
 def renewal_words(registration: Registration) -> list[str]:

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from fedsrc.cli.options import LEDGER_AND_TABLE, MASK_KEY, SITE_KEY, options, output_file
+from fedsrc.cli.options import FORMAT, LEDGER_AND_TABLE, MASK_KEY, SITE_KEY, options, output_file
+from fedsrc.cli.output import show
 from fedsrc.cli.table import table_at, to_label
 from fedsrc.cli.types import FilePath
 from fedsrc.common import signing
@@ -26,9 +27,10 @@ from fedsrc.site.rounds import NotYetError
 @MASK_KEY
 @output_file(help="[default: the request's name with .release.json]")
 @options(LEDGER_AND_TABLE)
+@FORMAT
 def release_command(
     request: Path, records: Path, key: Path, mask_key: Path | None, target: Path | None, ledger: Path | None,
-    fresh: bool, **settings: Any,
+    fresh: bool, output: str, **settings: Any,
 ) -> None:  # fmt: skip
     """At a site: answer a request file with a release file. Asked again, it writes the same bytes."""
     place = target or request.with_name(request.name.removesuffix(".json").removesuffix(".request") + ".release.json")
@@ -41,7 +43,9 @@ def release_command(
                 sent=sent_beside(secret), fresh=fresh,
             )  # fmt: skip
         except NotYetError as wait:
-            click.echo(f"Not yet: {wait.what}.\nNext: {to_label(records, ledger, settings)}; then this again.")
+            label = to_label(records, ledger, settings)
+            told = {"status": "OPEN", "labels_wanted": wait.missing, "next": label}
+            show(output, told, f"Not yet: {wait.what}.", f"Next: {label}; then this again.")
             return
     write_whole(place, data)
-    click.echo(f"Wrote {place}: carry it to the server.")
+    show(output, {"status": "RELEASED", "file": str(place)}, f"Wrote {place}: carry it to the server.")

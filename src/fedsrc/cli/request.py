@@ -20,6 +20,9 @@ from fedsrc.protocol.registration import Registration
 @FORMAT
 @KEY
 def request_command(registration: Path, folder: Path, output: str, key: Path | None) -> None:
-    """Start a run by files: write the first requests, to be carried to the sites."""
+    """Start a run by files: write the first requests, to be carried to the sites.
+
+    Exit status 0 certified or still open, 1 abstained, 2 error.
+    """
     done = start(Registration.read(registration), folder, signing.load(server_key(key)))
     report_collected(done, folder, output, key)

@@ -45,7 +45,7 @@ def _patience(name: str, about: str) -> Option[Any]:
 def server_command(registration: Path, folder: Path, key: Path, output: str, **given: Any) -> None:
     """Run REGISTRATION live: start a SuperLink, ask the sites that connect, and certify.
 
-    Killed at any point, the same command continues the transcript.
+    Killed at any point, the same command continues the transcript. Exit status 0 certified, 1 abstained, 2 error.
     """
     stop_on_terminate()
     registered = Registration.read(registration)

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from fedsrc.cli.options import CA, INSECURE, LEDGER_AND_TABLE, MASK_KEY, SITE_KEY, options
+from fedsrc.cli.options import CA, FORMAT, INSECURE, LEDGER_AND_TABLE, MASK_KEY, SITE_KEY, options
+from fedsrc.cli.output import show
 from fedsrc.cli.streams import stop_on_terminate
 from fedsrc.cli.table import table_at
 from fedsrc.cli.types import FilePath
@@ -24,7 +25,7 @@ from fedsrc.protocol.registration import Registration
 @click.command("site")
 @click.argument("registration", type=FilePath)
 @click.argument("records", type=FilePath)
-@click.option("--name", required=True, help="The site's name in the registration.")
+@click.option("--site", "--name", "name", required=True, help="The site's name in the registration.")
 @SITE_KEY
 @MASK_KEY
 @click.option("--socket", type=FilePath, help="Where a relay connects  [default: beside the records]")
@@ -34,7 +35,8 @@ from fedsrc.protocol.registration import Registration
 @CA
 @INSECURE
 @options(LEDGER_AND_TABLE)
-def site_command(registration: Path, records: Path, name: str, key: Path, **given: Any) -> None:
+@FORMAT
+def site_command(registration: Path, records: Path, name: str, key: Path, output: str, **given: Any) -> None:
     """At a site: serve RECORDS behind their ledger, to signed requests of REGISTRATION alone.
 
     The registration must have been allowed with `fedsrc allow`. Every refusal is in the log, with its reason.
@@ -45,9 +47,15 @@ def site_command(registration: Path, records: Path, name: str, key: Path, **give
     registered, mask = Registration.read(registration), given["mask_key"]
     if mask is None and registered.cohorts is not None and mask_beside(key).exists():
         mask = mask_beside(key)
+
+    def ready(units: int) -> None:
+        if output == "json":
+            show(output, {"site": name, "registration": registered.digest, "socket": str(place), "units": units})
+
     with open_log(given["log"], aloud=True) as tell:
         serve_site(
             registered, name, table_at(records, given), given["ledger"] or ledger_beside(records), load(key),
             mask=mask, socket=place, node=node,
             node_key=node_name(node_key, private=link is not None), fresh=given["fresh"], tell=tell,
+            ready=ready,
         )  # fmt: skip

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 import click
@@ -52,7 +53,7 @@ def outlive_readers() -> None:
 
 def command(*parts: object) -> str:
     """Quote a command line for a shell."""
-    return shlex.join(str(part) for part in parts)
+    return shlex.join(f"./{part}" if isinstance(part, Path) and str(part)[0] == "-" else str(part) for part in parts)
 
 
 def in_flags(message: str) -> str:

@@ -16,6 +16,12 @@ FolderPath = click.Path(path_type=Path, file_okay=False)
 AnyPath = click.Path(path_type=Path)
 
 
+class Word(click.types.StringParamType):
+    """A text that may hold spaces; in the environment, several are separated by commas."""
+
+    envvar_list_splitter = ","
+
+
 class Parsed(click.ParamType):
     """A value that a function parses; its ValueError is the message."""
 
@@ -75,7 +81,7 @@ def _by_site(kind: Callable[[str], Any], example: str) -> Callable[[str], dict[s
                 return {name.strip(): kind(value.strip()) for name, _, value in pairs}
         except ValueError:
             pass
-        raise ValueError(f"{text!r} is not of the form {example}")
+        raise ValueError(f"{text!r} is not of the form {example}: each value with the name of its site")
 
     return parse
 

@@ -11,13 +11,12 @@ import click
 
 import fedsrc
 from fedsrc.cli.options import LIFE, TRUST, listening, options, output_file
-from fedsrc.cli.output import exit_status
+from fedsrc.cli.output import exit_status, show
 from fedsrc.cli.streams import say, stopped
 from fedsrc.cli.types import FolderPath
 from fedsrc.common.durable import write_whole
-from fedsrc.errors import FedsrcError, MissingExtraError
+from fedsrc.errors import FedsrcError
 from fedsrc.protocol.names import REGISTRATION
-from fedsrc.report import charts
 from fedsrc.report.card import view_text
 from fedsrc.report.markdown import card_markdown
 from fedsrc.report.view import View, view_json, view_run, watched_by
@@ -39,27 +38,24 @@ def view_command(
 ) -> None:
     """The card of a run: what it says, on what evidence, and what it does not say. Changes nothing in the run.
 
-    Exit status 0 certified or still open, 1 abstained, revoked or with an alarm, 2 error.
+    Exit status 0 certified or still open, 1 abstained, revoked, expired or with an alarm, 2 error.
     """
     life = {name: given[name] for name in ("successions", "revocations")}
     if given["live"]:
-        if target is not None or kind is not None or trust or any(life.values()):
-            raise FedsrcError("--live serves a page; leave -o, --format, --trust and the like out")
-        serve(folder, given["host"], given["port"], monitor)
+        if target is not None or kind not in (None, "text", "json") or trust or any(life.values()):
+            raise FedsrcError("--live serves a page; leave -o, --trust and the like out")
+        serve(folder, given["host"], given["port"], monitor, kind or "text")
         return
     chosen = kind or _kind(target)
-    state = None if monitor is None else watched_by(monitor, folder, trusted=trust)
+    state = None if monitor is None else watched_by(monitor, folder, trusted=trust, successions=life["successions"])
     found = view_run(folder, trusted=trust, monitor=state, version=fedsrc.__version__, **life)
-    if chosen == "html" and not charts.can_draw():
-        missing = MissingExtraError("matplotlib", "plots")
-        say(f"{missing.what}, so tables are shown in place of charts; hint: {missing.hint}")
-    text = FORMS[chosen](found)
+    text = _page(found, monitor) if chosen == "html" else FORMS[chosen](found)
     if target is None:
         click.echo(text)
     else:
         write_whole(target, text.encode() + b"\n")
         say(f"Wrote {target}: {found['status']}")
-    sys.exit(exit_status(found["status"], wrong=state is not None and state.state == "alarm"))
+    sys.exit(exit_status(found["status"]))
 
 
 def _kind(target: Path | None) -> str:
@@ -72,21 +68,18 @@ def _kind(target: Path | None) -> str:
     return KINDS[target.suffix.lower()]
 
 
-def _page(view: View) -> str:
+def _page(view: View, monitor: Path | None) -> str:
+    """Write the page with the run in it."""
+    from fedsrc.report.carried import carry
     from fedsrc.report.html import page
 
-    return page(view)
+    return page(view, carried=carry(view, monitor))
 
 
-FORMS: dict[str, Callable[[View], str]] = {
-    "text": view_text,
-    "html": _page,
-    "markdown": card_markdown,
-    "json": view_json,
-}
+FORMS: dict[str, Callable[[View], str]] = {"text": view_text, "markdown": card_markdown, "json": view_json}
 
 
-def serve(folder: Path, host: str, port: int, monitor: Path | None = None) -> None:
+def serve(folder: Path, host: str, port: int, monitor: Path | None = None, output: str = "text") -> None:
     """Serve the live page until interrupted."""
     from fedsrc.report.live_page import serving
 
@@ -94,7 +87,7 @@ def serve(folder: Path, host: str, port: int, monitor: Path | None = None) -> No
         if not server.loopback:
             say("warning: other machines can read this page; it has no password and no encryption")
         over = stopped()
-        click.echo(f"Live page: {server.url}  (read-only; Ctrl-C ends it)")
+        show(output, {"url": server.url}, f"Live page: {server.url}  (read-only; Ctrl-C ends it)")
         if not (folder / REGISTRATION).exists():
             say(f"Waiting for a run in {folder.absolute()}.")
         over.wait()

@@ -137,6 +137,14 @@ def check_regular(path: Path) -> None:
         _regular_or_refused(path, path.stat())
 
 
+def is_folder(path: Path) -> bool:
+    """Return whether a path is a folder; one that cannot be looked at is an error, whichever the system names."""
+    try:
+        return path.is_dir()
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
 def unreadable(path: Path, error: OSError) -> FedsrcError:
     """Return the error for a file that cannot be read."""
     return FedsrcError(error.strerror or str(error), where=str(path))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from decimal import ROUND_CEILING, Context
+
 LONGEST = 600
 ADJACENCY = {
     "zero-out": "being this one, or one that scores below every threshold",
@@ -18,9 +21,19 @@ def plain(text: str) -> str:
 
 def risk_words(risk_upper: float) -> str:
     """A risk bound in words."""
-    return "no bound yet" if risk_upper >= 1 else f"risk at most {risk_upper:.3g}"
+    return "no bound yet" if risk_upper >= 1 else f"risk at most {rounded_up(risk_upper)}"
+
+
+def rounded_up(bound: float) -> str:
+    """An upper bound in three digits, never less than it is."""
+    return f"{float(Context(prec=3, rounding=ROUND_CEILING).create_decimal(repr(float(bound)))):g}"
 
 
 def count(number: int, noun: str) -> str:
     """1 round, 2 rounds."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def moment(time: str) -> str:
+    """A time of a file, to the minute: 2026-11-16 22:10 UTC; "" for none."""
+    return time and f"{datetime.fromisoformat(time).astimezone(UTC):%Y-%m-%d %H:%M} UTC"

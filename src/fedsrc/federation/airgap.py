@@ -6,6 +6,7 @@ round is folded once all its releases are there (or it is closed without the mis
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -205,7 +206,7 @@ def _write_requests(session: Session) -> dict[Path, str]:
     """Write the files of open requests; return those that wait for a release, and whom each is for."""
     waiting = {}
     for request in session.replay.asked.values():
-        path = session.folder / REQUESTS / f"{_name(request)}.request.json"
+        path = session.folder / REQUESTS / f"{_name(request)}-{_in_a_file_name(request.site)}.request.json"
         write_whole(path, SignedRequest.by(request, session.key).to_bytes())
         missing = [name for name in _sites(session, request) if not _inbox(session, request, name).exists()]
         if missing:
@@ -222,6 +223,11 @@ def _inbox(session: Session, request: Request, site: str) -> Path:
     """Where a release is kept: of a cohort, by the member's place in it."""
     member = f"-{_sites(session, request).index(site) + 1}" if request.of_cohort else ""
     return session.folder / INBOX / f"{_name(request)}{member}.release.json"
+
+
+def _in_a_file_name(site: str) -> str:
+    """Return a site's name with what is no letter or digit replaced, for people who carry files."""
+    return re.sub(r"[^\w-]", "_", site)[:40]
 
 
 def _name(request: Request) -> str:

@@ -18,14 +18,16 @@ from numbers import Real
 from pathlib import Path
 from typing import Literal, NamedTuple, Self, TypeVar, get_args
 
-from fedsrc.common.durable import read_text
+from fedsrc.common.durable import is_folder, read_text
 from fedsrc.errors import FedsrcError
 from fedsrc.gate import trust
+from fedsrc.gate.following import DAY, NOT_FOLLOWED, Following, Word
 from fedsrc.gate.halt import NOT_LATER, Halts, beside
 from fedsrc.gate.trust import Trusted
 from fedsrc.protocol.certificate import MAX_BYTES
 from fedsrc.protocol.names import CERTIFICATE
 from fedsrc.protocol.notices import Notices
+from fedsrc.protocol.scale import Scale
 
 T = TypeVar("T")
 Reason = Literal[
@@ -35,10 +37,10 @@ Reason = Literal[
     "certificate expired",
     "clock before the calibration",
     "gate halted",
+    "no valid status from the monitor",
 ]
 REASONS: tuple[Reason, ...] = get_args(Reason)
-ACCEPTED, BELOW, UNUSABLE, EXPIRED, EARLY, HALTED = REASONS
-DAY = 86_400.0
+ACCEPTED, BELOW, UNUSABLE, EXPIRED, EARLY, HALTED, UNWATCHED = REASONS
 NO_NUMBER = float("nan")
 SAY_HALTED = "halted: nothing is accepted until a certificate comes that rests on later calibration"
 
@@ -51,7 +53,7 @@ class Decision(NamedTuple):
     Attributes:
         accepted: Whether the answer is given out.
         reason: Why, in fixed words.
-        threshold: The threshold in force.
+        threshold: The threshold in force, in [0, 1] whatever the scale of scores.
         certificate: The certificate in force, by the SHA-256 of its file.
         target_risk: The risk that the certificate promises of what the threshold accepts.
     """
@@ -67,15 +69,20 @@ class Decision(NamedTuple):
 class Status:
     """Whether the gate accepts anything now, what it rests on, and what is wrong with the files it looks at.
 
+    `raw_threshold` is where the threshold lies on the registered `scale` of scores, worst:best, up to rounding.
     `problem` says why the file that lies there now was not taken, `halt_problem` why the halt's file could not be
     read (then nothing is accepted) or written (then a restart would forget the halt), or what is wrong with a notice
     (then nothing is accepted either). `revoked` says when and why the issuer revoked the certificate in force.
+    `monitor` is where the monitor stood when it was last heard of, if the gate follows one, and `monitor_problem` why
+    its status does not count now (then nothing is accepted).
     """
 
     accepting: bool
     reason: str
     certificate: str
     threshold: float
+    scale: str
+    raw_threshold: float
     target_risk: float
     registration: str
     calibrated: str
@@ -87,6 +94,8 @@ class Status:
     problem: str | None
     halt_problem: str | None
     revoked: str | None
+    monitor: str | None
+    monitor_problem: str | None
 
 
 class Gate(AbstractContextManager["Gate"]):
@@ -95,13 +104,18 @@ class Gate(AbstractContextManager["Gate"]):
     Args:
         certificate: A run folder or a certificate file.
         trusted: Public keys, got out of band, one of which must have signed.
-        claim: What the certificate must speak of, now and in every renewal: any of score, loss, population,
-            target_risk, failure_probability, unit, registration. Every field given must be equal, as registered.
+        claim: What the certificate must speak of, now and in every renewal: any of system, issuer, score, column,
+            loss, population, target_risk, failure_probability, unit, registration. Every field given must be equal,
+            as registered.
         target: The risk to promise, where it is not the registered target: any that the evidence shows, or more. It may
             be chosen after looking, and after an abstention. The threshold is that of the largest rung at or below it.
         halt_file: Where a halt is kept; without it, beside the certificate.
         successions: Files by which a trusted key names the one that takes its place.
         revocations: Where notices of revocation lie besides the certificate: a file, or a folder of them.
+        monitor: The folder of the certificate's monitor, or its status file: an alarm halts the gate, and without a
+            valid status of the certificate in force nothing is accepted. `watch` looks at it, or `reload`: one that
+            was not looked at for an hour does not count.
+        monitor_days: Accept nothing if the monitor's latest release is more than so many days ago.
         renew_days: From how many days before its end `status` says that the certificate should be renewed.
         clock: Seconds since 1970.
 
@@ -126,13 +140,15 @@ class Gate(AbstractContextManager["Gate"]):
         halt_file: Path | str | None = None,
         successions: Iterable[Path | str] = (),
         revocations: Path | str | None = None,
+        monitor: Path | str | None = None,
+        monitor_days: float | None = None,
         renew_days: float = 30.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.path, self.renew_days, self._target = Path(certificate), renew_days, target
         self._keys, self._clock = trust.trusted_keys(trusted, successions), clock
         self._claim = trust.expected_claim(claim or {})
-        self._file = self.path / CERTIFICATE if self.path.is_dir() else self.path
+        self._file = self.path / CERTIFICATE if is_folder(self.path) else self.path
         self.halt_file = beside(self._file) if halt_file is None else Path(halt_file)
         self._files = threading.Lock()  # one thread at a time reads and writes files
         self._lock = threading.Lock()  # and this one, for what is in memory, is never held meanwhile
@@ -142,7 +158,10 @@ class Gate(AbstractContextManager["Gate"]):
         self._problem: str | None = None
         elsewhere = None if revocations is None else Path(revocations)
         self._halts = Halts(self.halt_file, Notices(self._file, elsewhere, self._keys))
-        self._held = _hold(self._read(None), halted=False)
+        if monitor is None and monitor_days is not None:
+            raise FedsrcError("`monitor_days=` is of a monitor", hint="name the folder of one with `monitor=`")
+        self._monitor = None if monitor is None else Following(Path(monitor), self._keys, monitor_days)
+        self._held = _hold(self._read(None), NOT_FOLLOWED, halted=False)
         self._heed()
 
     def accept(self, score: object) -> bool:
@@ -150,7 +169,10 @@ class Gate(AbstractContextManager["Gate"]):
         return _decide(self._held, self._clock(), score).accepted
 
     def decide(self, score: object) -> Decision:
-        """Decide on a score in [0, 1], and say why. Anything that is no such score is not accepted."""
+        """Decide on a score, on the registered scale ([0, 1] unless one was registered), and say why.
+
+        Anything that is no such score is not accepted.
+        """
         return _decide(self._held, self._clock(), score)
 
     def decide_all(self, scores: Iterable[object]) -> list[Decision]:
@@ -172,14 +194,16 @@ class Gate(AbstractContextManager["Gate"]):
         """Reload the files; return True if another certificate is now in force.
 
         A refused one raises a FedsrcError, and the one in force stays. Refused is what would be refused at the start,
-        and a certificate that is older than the one in force, speaks of something else, or rests on no later
-        calibration than one that was halted.
+        and a certificate that is older than the one in force, speaks of something else, rests on no later calibration
+        than one that was halted, or has no status of its monitor yet if the gate follows one.
         """
         with self._files:
             self._heed()
             held = self._held.certificate
             try:
-                found = self._read(held)
+                found, word = self._read(held), self._held.word
+                if self._monitor is not None and found is not held:
+                    word = self._monitor.read(found, word, self._clock())
             except FedsrcError as error:
                 self._refused += error.what != self._problem
                 self._problem = error.what
@@ -188,8 +212,12 @@ class Gate(AbstractContextManager["Gate"]):
             if found is held:
                 return False
             with self._lock:
-                self._held = _hold(found, halted=self._halts.cover(found))
+                if word.alarm:
+                    self._halts.add(found)
+                self._held = _hold(found, word, halted=self._halts.cover(found))
             self._renewals += 1
+            if word.alarm:
+                self._heed()
             return True
 
     def watch(self, seconds: float = 5.0) -> Self:
@@ -225,13 +253,19 @@ class Gate(AbstractContextManager["Gate"]):
     def status(self) -> Status:
         """Return whether the gate would accept a perfect score now, and what it rests on."""
         held, now = self._held, self._clock()
-        decision, certificate, said = _decide(held, now, 1.0), held.certificate, held.certificate.certificate
+        decision, certificate, said = (
+            _decide(held, now, held.certificate.scale.best),
+            held.certificate,
+            held.certificate.certificate,
+        )
         return Status(
             decision.accepted, "accepting" if decision.accepted else decision.reason, certificate.digest,
-            certificate.threshold, certificate.target_risk, said.registration, said.calibrated, said.expires_on,
+            certificate.threshold, str(certificate.scale), certificate.scale.value(certificate.threshold),
+            certificate.target_risk, said.registration, said.calibrated, said.expires_on,
             certificate.ends - now, certificate.ends - now < self.renew_days * DAY,
             self._renewals, self._refused, self._problem, self._halts.problem,
-            self._halts.revoked_words(certificate),
+            self._halts.revoked_words(certificate), None if held.word.status is None else held.word.status.state,
+            held.word.problem_at(now),
         )  # fmt: skip
 
     @property
@@ -260,12 +294,17 @@ class Gate(AbstractContextManager["Gate"]):
         return found
 
     def _heed(self) -> None:
-        """Take up the halt and the notices on disk, and write the halt in memory there."""
+        """Take up the halt, the notices and the monitor's status on disk, and write the halt in memory there."""
         found, known = self._halts.look(self._held.certificate), self._halts.revoked
+        word = self._held.word
+        if self._monitor is not None:
+            word = self._monitor.look(self._held.certificate, word, self._clock())
         with self._lock:
             before = self._held
             self._halts.learn(found, before.certificate)
-            now = self._held = before._replace(halted=self._halts.cover(before.certificate))
+            if word.alarm:
+                self._halts.add(before.certificate)
+            now = self._held = _hold(before.certificate, word, halted=self._halts.cover(before.certificate))
         if self._halts.revoked is not None and self._halts.revoked != known:
             log.warning("%s", self._halts.revoked.words())
         if before.halted and not now.halted:
@@ -303,25 +342,31 @@ class _Held(NamedTuple):
     """One certificate in force, and every decision that it can come to."""
 
     certificate: Trusted
+    word: Word
     halted: bool
+    ends: float  # of the certificate, or of the monitor's word
     says: Mapping[Reason, Decision]
+    scale: Scale | None  # of scores; None if they are in [0, 1] as they come
 
 
-def _hold(certificate: Trusted, *, halted: bool) -> _Held:
+def _hold(certificate: Trusted, word: Word, *, halted: bool) -> _Held:
     threshold, digest, risk = certificate.threshold, certificate.digest, certificate.target_risk
     says = {reason: Decision(reason == ACCEPTED, reason, threshold, digest, risk) for reason in REASONS}
-    return _Held(certificate, halted, says)
+    scale = None if certificate.scale == Scale() else certificate.scale
+    return _Held(certificate, word, halted, min(certificate.ends, word.until), says, scale)
 
 
 def _decide(held: _Held, now: float, score: object) -> Decision:
     """Decide. Every comparison is written so that a NaN does not accept."""
     if held.halted:
         return held.says[HALTED]
-    if not now <= held.certificate.ends:
-        return held.says[EXPIRED]
+    if not now <= held.ends:
+        return held.says[UNWATCHED if now <= held.certificate.ends else EXPIRED]
     if not now >= held.certificate.begins:
         return held.says[EARLY]
     value = score if type(score) is float else number(score)
+    if held.scale is not None:
+        value = held.scale.unit(value)  # the same double as in calibration
     if not 0.0 <= value <= 1.0:
         return held.says[UNUSABLE]
     return held.says[ACCEPTED if value >= held.certificate.threshold else BELOW]

@@ -15,10 +15,13 @@ from fedsrc.common.clock import TIME
 from fedsrc.common.values import Hex
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.certificate import Certificate, Signed, parse_signed
+from fedsrc.protocol.scale import Scale
 from fedsrc.protocol.succession import Keys, keys_of
 
 SKEW = 86_400.0  # seconds: a release may be dated a day ahead of the server's clock
-CLAIM = ("score", "loss", "population", "target_risk", "failure_probability", "unit", "registration")
+RENEWED = ("system", "score", "column", "scale", "loss", "population", "failure_probability")  # as they were
+CLAIM = ("system", "issuer", "score", "column", "loss", "population", "target_risk", "failure_probability", "unit",
+         "registration")  # fmt: skip
 FOREIGN = "the certificate is foreign"
 
 
@@ -37,6 +40,11 @@ class Trusted:
     @cached_property
     def digest(self) -> str:
         return digest_bytes(self.text.encode())
+
+    @property
+    def scale(self) -> Scale:
+        """How scores are written."""
+        return self.certificate.claim.scale
 
 
 def trusted_keys(keys: Iterable[str], successions: Iterable[Path | str] = ()) -> Keys:
@@ -79,7 +87,8 @@ def _other_hint(found: Signed) -> str | None:
 
 def check_claim(found: Trusted, claim: Mapping[str, object], where: str) -> None:
     """Refuse a certificate that does not speak of the expected claim."""
-    says = {**_about(found.certificate), "registration": found.certificate.registration}
+    said = found.certificate
+    says = {**_about(said), "issuer": said.claim.issuer, "registration": said.registration}
     for name, wanted in claim.items():
         if says[name] != wanted:
             raise FedsrcError(f"{FOREIGN}: its {name} is {says[name]!r}, not {wanted!r}", where=where)
@@ -111,7 +120,7 @@ def check_time(found: Trusted, now: float, where: str) -> None:
 
 def _about(found: Certificate) -> dict[str, object]:
     """Return what a certificate speaks of. A renewal speaks of the same."""
-    about = found.claim.model_dump(include={"score", "loss", "population", "failure_probability"})
+    about = {name: getattr(found.claim, name) for name in RENEWED}
     sites = [(site.name, site.weight, site.drift) for site in found.sites]
     labels = {"target_risk": found.target_risk, "missed": found.missed}
     return {**about, **labels, "unit": found.privacy.unit, "sites": sites}

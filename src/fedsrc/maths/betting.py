@@ -98,7 +98,7 @@ def log_wealth(U: Floats, S: Floats, V: Covariance, N: ArrayLike, *, eta: ArrayL
 def risk_upper(rejections: NDArray[np.bool_], r: Floats) -> Floats:
     """U_{j,t}: the smallest rung such that every rung from it upwards is rejected; one (no claim) if the top is not.
 
-    Theory: (iv), "Every target at once". Taking any rejected rung instead is invalid under noise.
+    Theory: (iv), Ladder. Taking any rejected rung instead is invalid under noise.
     """
     unbroken = np.logical_and.accumulate(rejections[..., ::-1], axis=-1).sum(axis=-1)
     steps = np.append(r[::-1], 1.0)

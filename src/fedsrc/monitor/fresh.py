@@ -55,6 +55,14 @@ def monitor_table(
     return account
 
 
+def open_monitor(registration: Registration, folder: Path, key: Key) -> MonitorAccount:
+    """Open a monitor before any fresh unit is there, so that gates find its status."""
+    with Session(folder, registration, key) as session:
+        account = session.finish()
+    assert isinstance(account, MonitorAccount)  # the registration is a monitor's
+    return account
+
+
 def _changed(replay: Replay, sites: Sequence[Site]) -> Iterator[Hello]:
     """The word of each site that has more or fewer units unspent of this table than it said last."""
     if replay.why_over() is not None:

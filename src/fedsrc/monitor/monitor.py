@@ -7,7 +7,7 @@ certificate that it watches by the SHA-256 of its file.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -20,9 +20,10 @@ from fedsrc.maths.label_error import on_labels
 from fedsrc.protocol.certificate import MonitorAccount, WatchedRound
 from fedsrc.protocol.damage import check_same
 from fedsrc.protocol.judgements import Sealed
+from fedsrc.protocol.monitor_status import WORDS, Word
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration, Schedule
-from fedsrc.protocol.succession import keys_of
+from fedsrc.protocol.succession import Keys, keys_of
 from fedsrc.protocol.transcript import Chain, read_entries
 from fedsrc.server.alarm import RECENT
 from fedsrc.server.folder import read_registration
@@ -30,12 +31,6 @@ from fedsrc.server.issue import account
 from fedsrc.server.state import Replay
 from fedsrc.server.verify import verify
 
-Word = Literal["certified", "still supported", "alarm"]
-WORDS: dict[str, Word] = {
-    "NOT MONITORED YET": "certified",
-    "STILL SUPPORTED": "still supported",
-    "ALARM": "alarm",
-}
 REFUSALS = 0.002  # of the false-alarm probability, kept for honest releases that look implausible
 
 
@@ -156,7 +151,13 @@ def _batch(base: Registration) -> int:
     return Schedule().batch if isinstance(base.judgement, Sealed) else base.schedule.batch
 
 
-def state(folder: Path, *, trusted: tuple[str, ...] = (), certificate: Path | None = None) -> MonitorState:
+def state(
+    folder: Path,
+    *,
+    trusted: tuple[str, ...] = (),
+    successions: Iterable[Path] = (),
+    certificate: Path | None = None,
+) -> MonitorState:
     """Recompute the state of a folder's monitor from its transcript, and check chain and signature.
 
     While the monitor runs, the signed account may be of an earlier line. With `certificate` (a run folder, or the
@@ -165,7 +166,7 @@ def state(folder: Path, *, trusted: tuple[str, ...] = (), certificate: Path | No
     registration = read_registration(folder)
     if registration.monitor is None:
         raise FedsrcError("is not the folder of a monitor", where=str(folder))
-    found = state_of(_account(registration, folder, trusted))
+    found = state_of(_account(registration, folder, keys_of(trusted, successions)))
     if certificate is not None:
         file = certificate / CERTIFICATE if certificate.is_dir() else certificate
         if file_digest(file) != found.certificate:
@@ -173,7 +174,7 @@ def state(folder: Path, *, trusted: tuple[str, ...] = (), certificate: Path | No
     return found
 
 
-def _account(registration: Registration, folder: Path, trusted: tuple[str, ...]) -> MonitorAccount:
+def _account(registration: Registration, folder: Path, keys: Keys) -> MonitorAccount:
     """Return what the transcript comes to; the signed account must follow from it as it is or was."""
     where = folder / CERTIFICATE
     found = MonitorAccount.read(where)
@@ -183,7 +184,7 @@ def _account(registration: Registration, folder: Path, trusted: tuple[str, ...])
         chain = after
         if chain.head == found.transcript:
             expected = account(registration, replay, chain)
-            check_same(found, expected, str(where), server_key=registration.server_key, keys=keys_of(trusted))
+            check_same(found, expected, str(where), server_key=registration.server_key, keys=keys)
             follows = True
     if not follows:
         raise FedsrcError(
@@ -238,11 +239,8 @@ def words(found: MonitorState) -> list[str]:
 
 def brief(found: MonitorState) -> str:
     """Describe a monitor's state in one paragraph."""
-    if found.log_evidence is None:
-        return found.sentence
-    evidence = f"evidence {found.log_evidence:.2f}, alarm at {found.log_line:.2f} (the logarithm of {_stake(found)})"
-    risk = "" if found.recent_risk_estimate is None else f"; risk {recent_words(found)}, an estimate"
-    return f"{found.sentence} Bets on a higher risk, in logarithms: {evidence}{risk}."
+    risk = "" if found.recent_risk_estimate is None else f" Risk {recent_words(found)}, an estimate."
+    return f"{found.sentence}{risk}"
 
 
 def recent_words(found: MonitorState) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +24,7 @@ from fedsrc.protocol.mask_key import MaskKey
 from fedsrc.protocol.mechanism import development_mechanism, most_noise
 from fedsrc.protocol.protection import Development, Noised
 from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.scale import Scale
 from fedsrc.records.development import calibrating, development_count, development_rows
 from fedsrc.records.order import public_seed
 from fedsrc.records.units import Records, Unit, most_answers, unit_count
@@ -80,6 +81,8 @@ class Choices:
     label_twice: float = 0.0
     disagreement: Literal["worse", "third"] = "worse"
     missed: float = 0.0
+    column: str = "score"  # what the score is called in tables, and how it is written there and in production
+    scale: Scale = field(default_factory=Scale)
     judge_column: str | None = None  # of verdicts that the plan is made on, and nothing else
 
     @property
@@ -288,14 +291,21 @@ def _build(
     unknown = {name for each in per_site for name in each or {}} - set(names)
     if unknown:
         raise FedsrcError(f"{min(unknown)!r} is not a site", hint=f"sites: {', '.join(names)}")
+    _check_weights(choices.weights, names)
     if of_answers(choices.tested_risk, choices.missed) != choices.target_risk:
         raise FedsrcError(
             f"a target of {choices.target_risk!r} has too many decimals for labels that miss {choices.missed!r} of it",
             hint="round `target=` down, to two or three decimals",
         )
+    if own := {"column", "scale"} & {*(choices.claim or {})}:
+        raise FedsrcError(f"`claim=` says in words what is certified, not the {min(own)} of the score",
+                          hint="`score_column=` and `score_scale=` say that")  # fmt: skip
     fields: dict[str, Any] = {
         "server_key": choices.server_key,
         "claim": {
+            "score": choices.column,
+            "column": choices.column,
+            "scale": choices.scale.model_dump(),
             "target_risk": choices.tested_risk,
             "min_acceptance": choices.min_acceptance,
             "failure_probability": choices.failure_probability,
@@ -318,6 +328,19 @@ def _build(
         "development": None if development is None else development.model_dump(),
     }
     return Registration.of(fields)
+
+
+def _check_weights(weights: Mapping[str, float] | None, names: Sequence[str]) -> None:
+    """Refuse weights that forget a site, or are no shares."""
+    if weights is None:
+        return
+    forgotten, total = [name for name in names if name not in weights], math.fsum(weights.values())
+    if forgotten:
+        raise FedsrcError(f"`weights=` says nothing of site {forgotten[0]!r}", hint="give every site its share")
+    if not math.isclose(total, 1.0, abs_tol=1e-9) and total > 0 and min(weights.values()) >= 0:
+        scaled = ",".join(f"{name}={share / total:.12g}" for name, share in weights.items())
+        raise FedsrcError(f"`weights=` are shares of the traffic, and these sum to {total:g}, not to 1",
+                          hint=f"in these proportions: {scaled}")  # fmt: skip
 
 
 def _cohorts(choices: Choices, names: tuple[str, ...]) -> dict[str, Any]:

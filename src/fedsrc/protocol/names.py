@@ -3,4 +3,5 @@
 from __future__ import annotations
 
 REGISTRATION, TRANSCRIPT, CERTIFICATE = "registration.toml", "transcript.jsonl", "certificate.json"
+STATUS = "status.json"  # of a monitor, for gates
 HOLDER = "holder"

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 from pydantic import Field, ValidationError, model_validator
 
 from fedsrc.common.clock import Time, utc_now
-from fedsrc.common.durable import unreadable
+from fedsrc.common.durable import is_folder, unreadable
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.common.values import Hex, Text, describe
 from fedsrc.errors import FedsrcError
@@ -108,7 +108,7 @@ class Notices(NamedTuple):
             yield near, False
         if self.elsewhere is None:
             return
-        if not self.elsewhere.is_dir():
+        if not is_folder(self.elsewhere):
             yield self.elsewhere, False
             return
         yield from ((path, True) for path in _notices_in(self.elsewhere))

@@ -29,6 +29,7 @@ from fedsrc.protocol.judgements import Betting, Monitor, Sealed, Stitched, in_de
 from fedsrc.protocol.mask_key import MaskKey
 from fedsrc.protocol.names import HOLDER
 from fedsrc.protocol.protection import Contrasts, Development, Encoded, Histograms, Levels, Moments, Noised, Privacy
+from fedsrc.protocol.scale import Scale
 
 if TYPE_CHECKING:
     from fedsrc.protocol.mechanism import Mechanism
@@ -43,10 +44,20 @@ CONDITION = 10_000  # of a sealed encoding's matrix: contrasts are computed with
 HEAD, VALID = "# fedsrc registration", "`fedsrc register` writes a valid one"
 
 
-class Claim(Frozen):
-    """What the certificate will say, in words and numbers."""
+class Claim(Grown):
+    """What the certificate will say, in words and numbers.
 
+    `system`, `issuer` and `contact` say whose certificate it is. `column` is the name of the score in tables, and
+    `scale` how it is written there and in production: records under another name or scale do not calibrate.
+    """
+
+    LATER: ClassVar[tuple[str, ...]] = ("system", "issuer", "contact", "column", "scale")
+    system: Text = ""
+    issuer: Text = ""
+    contact: Text = ""
     score: Text = "score"
+    column: Text = "score"
+    scale: Scale = Scale()
     loss: Text = "unsupported"
     population: Text = "traffic like the calibration records"
     target_risk: Probability

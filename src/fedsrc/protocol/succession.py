@@ -77,14 +77,14 @@ class Keys:
             key = self.successions[key].new
             yield key
 
-    def check(self, key: str, dated: str, where: str) -> None:
-        """Refuse a certificate whose key no trusted key leads to, or that is dated after its key was succeeded."""
+    def check(self, key: str, dated: str, where: str, what: str = "certificate") -> None:
+        """Refuse what was signed by a key that no trusted key leads to, or is dated after its key was succeeded."""
         if self.trusted and not any(key in self.line(each) for each in self.trusted):
-            raise FedsrcError(f"the certificate is signed by {key}, which is not trusted", where=where)
+            raise FedsrcError(f"the {what} is signed by {key}, which is not trusted", where=where)
         after = self.successions.get(key)
         if after is not None and dated > after.time:
-            what = f"the certificate of {dated} is signed by a key that was succeeded on {after.time}"
-            raise FedsrcError(what, where=where, hint=f"do not rely on it: its issuer signs with {after.new} since")
+            late = f"the {what} of {dated} is signed by a key that was succeeded on {after.time}"
+            raise FedsrcError(late, where=where, hint=f"do not rely on it: its issuer signs with {after.new} since")
 
 
 ANYONE = Keys()

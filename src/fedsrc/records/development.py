@@ -20,7 +20,10 @@ def calibrating(registration: Registration, records: Records) -> dict[str, Units
     unknown = sorted(set(records.site_names) - {site.name for site in registration.sites})
     if unknown:
         raise FedsrcError(f"site {unknown[0]!r} of the table is not in the registration")
-    settings = registration.privacy
+    settings, scale = registration.privacy, registration.claim.scale
+    if records.columns.scale not in (None, scale):
+        what = f"the scores were read on the scale {records.columns.scale}, and {scale} is registered"
+        raise FedsrcError(what, hint="read the table again, with the registered scale")
     check_unit(records, settings.unit if settings.unit == "source" or settings.independent else None, "the table")
     keep = calibration_rows(registration, records)
     names = [site.name for site in registration.sites if site.name in records.site_names]

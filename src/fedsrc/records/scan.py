@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
+import csv
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
+from io import StringIO
+from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -14,17 +19,24 @@ from fedsrc.common.durable import check_regular
 from fedsrc.common.parquet import UNREADABLE, check_unpacked
 from fedsrc.errors import FedsrcError
 
-MAX_HEADER = 1_000_000  # bytes
-SEPARATORS = "save it with commas between the columns and points in the numbers (0.5, not 0,5)"
+HEAD, CHUNK = 1 << 18, 1 << 20  # bytes that show a separator; bytes read at once
+LINES = 50  # that must be cut alike by a separator
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+ENCODINGS = {"utf-8": "UTF-8", "utf-16-le": "UTF-16", "utf-16-be": "UTF-16", "cp1252": "Windows-1252"}
+NULS = 0.1  # share of bytes that are zero in UTF-16, at least: digits, separators and Latin letters are half zero
+DECIMAL_COMMA = r"^(\s*[-+]?\d*),(\d+\s*%?\s*)$"
+TEXT = (".csv", ".tsv")
 
 
 @dataclass(frozen=True)
 class Place:
-    """Turns a row number into words: line 812 of a text file, row 811 of a Parquet file or of a table in memory."""
+    """Turns a row number into words: line 812 of a text file, row 811 of a Parquet file or of a table in memory.
+    `written` says how the table is stored."""
 
     path: Path | str
     word: Literal["line", "row"]
     first: int
+    written: str = "a table in memory"
 
     def row(self, index: int) -> str:
         return f"{self.path} {self.word} {index + self.first}"
@@ -38,28 +50,101 @@ def scan(path: Path) -> tuple[pl.LazyFrame, Place]:
     check_regular(path)
     if suffix == ".parquet":
         check_unpacked(path)
-        return pl.scan_parquet(path, glob=False), Place(path, "row", 1)
+        return pl.scan_parquet(path, glob=False), Place(path, "row", 1, "Parquet")
     if suffix in (".jsonl", ".ndjson"):
-        return pl.scan_ndjson(path, infer_schema_length=None), Place(path, "line", 1)
-    if suffix in (".csv", ".tsv"):
-        separator = "\t" if suffix == ".tsv" else ","
-        _check_separator(path, separator)
-        return pl.scan_csv(path, separator=separator, infer_schema=False, glob=False), Place(path, "line", 2)
+        return pl.scan_ndjson(path, infer_schema_length=None), Place(path, "line", 1, "JSON lines")
+    if suffix == ".xlsx":
+        return _spreadsheet(path), Place(path, "row", 2, "Excel, its first sheet")
+    if suffix in TEXT:
+        return _text(path, *_form(path))
     raise FedsrcError(
-        f"unknown kind of table {suffix!r}", where=str(path), hint="use .csv, .tsv, .parquet, .jsonl or .ndjson"
+        f"unknown kind of table {suffix!r}", where=str(path), hint="use .csv, .tsv, .xlsx, .parquet, .jsonl or .ndjson"
     )
 
 
-def _check_separator(path: Path, separator: str) -> None:
-    """Refuse a table whose first line has ';' (as spreadsheets write in half of Europe) and no separator."""
+class _Form(NamedTuple):
+    """How a text file is written."""
+
+    encoding: str
+    separator: str
+
+
+def _text(path: Path, encoding: str, separator: str) -> tuple[pl.LazyFrame, Place]:
+    """Scan a text file. UTF-8 is read as a stream; another encoding is decoded in memory, whole, whenever it is read.
+
+    Where commas do not separate, a cell 0,5 is the number 0.5.
+    """
+    if encoding == "utf-8":
+        table = pl.scan_csv(path, separator=separator, infer_schema=False, glob=False)
+    else:
+
+        def read(rows: int | None = None) -> pl.DataFrame:
+            text = _head(path, encoding) if rows == 0 else path.read_bytes().decode(encoding).removeprefix("\ufeff")
+            return pl.read_csv(text.encode(), separator=separator, infer_schema=False, n_rows=rows)
+
+        table = pl.defer(read, schema=read(0).schema)
+    if separator != ",":
+        table = table.with_columns(pl.col(pl.String).str.replace(DECIMAL_COMMA, "${1}.${2}"))
+    return table, Place(path, "line", 2, f"{ENCODINGS[encoding]} text, separated by {SEPARATORS[separator]}")
+
+
+def _spreadsheet(path: Path) -> pl.LazyFrame:
+    if find_spec("fastexcel") is None:
+        hint = "pip install fastexcel, or save the sheet as .csv"
+        raise FedsrcError("an Excel file needs fastexcel, which is not installed", where=str(path), hint=hint)
+
+    def read() -> pl.DataFrame:
+        return pl.read_excel(path, infer_schema_length=None)
+
+    return pl.defer(read, schema=read().schema)
+
+
+def _head(path: Path, encoding: str) -> str:
     with path.open("rb") as file:
-        head = file.readline(MAX_HEADER)
-    if b";" in head and separator.encode() not in head:
-        raise FedsrcError(
-            f"its columns are separated by ';', not by {'a tab' if separator == chr(9) else repr(separator)}",
-            where=str(path),
-            hint=SEPARATORS,
-        )
+        return file.read(HEAD).decode(encoding, "ignore").removeprefix("\ufeff")
+
+
+def _form(path: Path) -> _Form:
+    """Find out from its bytes how a text file is written: the same bytes, the same answer."""
+    with path.open("rb") as file:
+        head = file.read(HEAD)
+    encoding = _encoding(path, head)
+    return _Form(encoding, _separator(_head(path, encoding), path.suffix.lower()))
+
+
+def _encoding(path: Path, head: bytes) -> str:
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16-le" if head.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
+    if head.count(0) > NULS * len(head):
+        return "utf-16-le" if head[1::2].count(0) > head[::2].count(0) else "utf-16-be"
+    return "utf-8" if _is_utf8(path) else "cp1252"
+
+
+def _is_utf8(path: Path) -> bool:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with path.open("rb") as file:
+        try:
+            while chunk := file.read(CHUNK):
+                if decoder.getstate()[0] or not chunk.isascii():
+                    decoder.decode(chunk)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return False
+    return True
+
+
+def _separator(head: str, suffix: str) -> str:
+    """Return what cuts the first line in two or more, and the next ones in as many; of several, what cuts it finest."""
+    usual = "\t" if suffix == ".tsv" else ","
+
+    def fits(separator: str) -> tuple[bool, int, bool]:
+        lines = [len(each) for each in islice(csv.reader(StringIO(head), delimiter=separator), LINES) if each]
+        whole = lines[:1] if len(lines) < 3 else lines[:-1]  # the last may be cut off
+        return len(set(whole)) == 1 and whole[0] > 1, lines[0] if lines else 0, separator == usual
+
+    with suppress(csv.Error):
+        return max(SEPARATORS, key=fits)
+    return usual
 
 
 @contextmanager
@@ -69,12 +154,21 @@ def readable(path: Path) -> Iterator[None]:
     try:
         yield
     except (*UNREADABLE, OSError, ValueError) as error:
-        raise FedsrcError(
-            f"cannot be read as {suffix[1:]}: {_first_line(error)}",
-            where=str(path),
-            hint="every line needs the same number of fields" if suffix in (".csv", ".tsv") else None,
-            private=(_first_line(error),),
-        ) from error
+        why = (_uneven(path) if suffix in TEXT else None) or _first_line(error)
+        raise FedsrcError(f"cannot be read as {suffix[1:]}: {why}", where=str(path), private=(why,)) from error
+
+
+def _uneven(path: Path) -> str | None:
+    """Say which line of a text file has more fields than its first, if one has."""
+    with suppress(OSError, ValueError, csv.Error):
+        encoding, separator = _form(path)
+        with path.open(encoding=encoding, newline="") as file:
+            lines = csv.reader(file, delimiter=separator)
+            fields = len(next(lines, ()))
+            for each in lines:
+                if len(each) > fields:
+                    return f"line {lines.line_num} has {len(each)} fields, and the first line {fields}"
+    return None
 
 
 def _first_line(error: BaseException) -> str:

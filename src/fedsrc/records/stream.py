@@ -15,7 +15,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -24,9 +24,12 @@ from polars.selectors import by_name
 
 from fedsrc.common.canonical import file_digest
 from fedsrc.errors import FedsrcError
+from fedsrc.protocol.registration import Claim
+from fedsrc.records.columns import NEEDED, Columns
+from fedsrc.records.guess import settle
 from fedsrc.records.rows import Digests, row_digests, tidy
 from fedsrc.records.scan import Place, Version, check_version, file_version, readable, scan
-from fedsrc.records.table import Check, Columns, LabelState, Missing, as_text, collect_records, comparable
+from fedsrc.records.table import Check, LabelState, Missing, as_text, collect_records, comparable
 from fedsrc.records.units import LOCAL_SITE, Names, Records, check_owner, several_answers
 
 BATCH = 1 << 17  # rows
@@ -49,9 +52,22 @@ class Table:
         """The table in memory."""
         return collect_records(*self._scan, self.columns, self.missing, labels=labels)
 
+    def under(self, claim: Claim) -> Table:
+        """Return the same table under a registration, which says what the score is called and how it is written."""
+        return replace(self, columns=self.columns.bound(claim.column, claim.scale))
+
+    @cached_property
+    def settled(self) -> Columns:
+        """The columns; where nobody named them, by the beginning of the table."""
+        if all(self.columns.name(what) in self.present for what in NEEDED):
+            return self.columns
+        with readable(self.path):
+            head = self._scan[0].head(self.batch).collect()
+        return settle(self.columns, head, str(self.path), whole=False)
+
     def check(self) -> Check:
         """Return a check of this table's parts; refuse a missing column at once."""
-        return Check(self._scan[1], self.columns, self.missing, self.present)
+        return Check(self._scan[1], self.settled, self.missing, self.present)
 
     @cached_property
     def present(self) -> list[str]:
@@ -62,12 +78,12 @@ class Table:
     @property
     def meaningful(self) -> list[str]:
         """The columns that are used."""
-        return list(dict.fromkeys(self.columns.used(self.present).values()))
+        return list(dict.fromkeys(self.settled.used(self.present).values()))
 
     @property
     def like_source(self) -> list[str]:
         """The columns that are not used, although their name suggests a source."""
-        return self.columns.like_source(self.present)
+        return self.settled.like_source(self.present)
 
     def frames(self, columns: list[str] | None = None) -> Iterator[pl.DataFrame]:
         """Yield the table in its own order, at most a batch of rows at a time; all columns, or some.
@@ -125,7 +141,7 @@ class Contents:
 
     def names(self) -> Names:
         """Return every id and source, and what every row holds, in table order."""
-        present, columns = self.table.present, self.table.columns
+        present, columns = self.table.present, self.table.settled
         used = columns.used(present)
         ids, sources = (self._column(used[what]) if what in used else None for what in ("id", "source"))
         return Names(ids, sources, self._rows(), len(present), columns.cut_by(present))

@@ -6,11 +6,9 @@ privacy protects and independence is assumed of: one record, or one source with 
 
 from __future__ import annotations
 
-import difflib
-import json
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -20,71 +18,19 @@ import polars as pl
 from fedsrc.common.canonical import file_digest
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
+from fedsrc.records.cells import numbers, percents, plain_word, stripped
+from fedsrc.records.columns import NEEDED, ORDER, UNIT, Columns
+from fedsrc.records.guess import settle, unclear
 from fedsrc.records.order import Positions
 from fedsrc.records.rows import Rows, content_digest, tidy
-from fedsrc.records.scan import SEPARATORS, Place, check_version, file_version, readable, scan
+from fedsrc.records.scan import Place, check_version, file_version, readable, scan
 from fedsrc.records.units import LOCAL_SITE, Records
 
 Missing = Literal["refuse", "keep"]
 LabelState = Literal["there", "on demand", "none"]
-ORDER = ("score", "loss", "site", "source", "id", "group")
-NEEDED = ("score", "loss")
+NO_WORDS = pl.DataFrame(schema={"row": pl.UInt32, "word": pl.String})
+MOST_WORDS = 8  # that one message names
 MISSING_SCORE = -1.0  # below every threshold: bin 0
-SOURCE_NAME = re.compile(  # what people call the thing that several answers share
-    r"(source|question|query|prompt|document|doc|article|passage|patient|person|user|customer|session|conversation"
-    r"|dialogue|dialog|thread|chat|encounter|ticket|case|account|context|call|email|claim|order)s?"
-    r"(id|ids|no|nr|num|number|key|name|uuid|hash|text|)"
-)
-
-
-@dataclass(frozen=True)
-class Columns:
-    """What the table's columns are called. One that is named must be there; one that is not (None) goes by its own
-    word, and may be absent."""
-
-    score: str | None = None
-    loss: str | None = None
-    site: str | None = None
-    source: str | None = None
-    group: str | None = None
-    id: str | None = None
-
-    def name(self, what: str) -> str:
-        """Return the name of a column."""
-        return getattr(self, what) or what
-
-    def check(self, present: Collection[str], where: str) -> None:
-        """Refuse a table that lacks a column which is needed, or which somebody named."""
-        for what in ORDER:
-            name = self.name(what)
-            if name not in present and (what in NEEDED or getattr(self, what)):
-                raise FedsrcError(
-                    f"no column {name!r} (`{what}_column=`); the table has {', '.join(map(repr, present)) or 'none'}",
-                    where=where,
-                    hint=_other_name(name, what, present),
-                )
-            if what not in NEEDED and name in (self.name("score"), self.name("loss")):
-                raise FedsrcError(
-                    f"column {name!r} is the score or the loss, and cannot be the {what} (`{what}_column=`) too",
-                    where=where,
-                )
-
-    def used(self, present: Collection[str]) -> dict[str, str]:
-        """Return the name of each column that is used."""
-        return {what: self.name(what) for what in ORDER if self.name(what) in present}
-
-    def cut_by(self, present: Collection[str]) -> str:
-        """Return the columns that decide units, sites, scores and losses, as a ledger remembers them."""
-        return json.dumps({what: name for what, name in self.used(present).items() if what != "group"})
-
-    def unused(self, present: Collection[str]) -> list[str]:
-        """Return the columns that are not used."""
-        used = set(self.used(present).values())
-        return [name for name in present if name not in used]
-
-    def like_source(self, present: Collection[str]) -> list[str]:
-        """Return the columns that are not used, although their name suggests a source."""
-        return [name for name in self.unused(present) if SOURCE_NAME.fullmatch(re.sub(r"[\W_]+", "", name.lower()))]
 
 
 def read_records(
@@ -129,12 +75,15 @@ def _checked(
 ) -> Records:  # fmt: skip
     """Check a table whose digest is that of its file, or else of what it holds. Labels that come later change neither
     the table nor its rows."""
+    names = settle(names, frame, str(place.path), labelled=labels == "there")
     loss, known = names.name("loss"), frame
     if labels != "there":
         known, digest = frame.drop(loss, strict=False), None
     if labels == "none" or (labels == "on demand" and names.loss is None and loss not in frame.columns):
+        loss = "loss" if labels == "none" else loss
         frame = frame.with_columns(pl.lit(1.0 if labels == "none" else None, pl.Float64).alias(loss))
-    check = Check(place, names, missing, frame.columns, later=labels == "on demand")
+    read_as = replace(names, loss=None) if labels == "none" else names
+    check = Check(place, read_as, missing, frame.columns, later=labels == "on demand")
     part = check.part(frame)
     ids = part.text.get("id")
     check.repeated_id(None if ids is None else _repeated(ids))
@@ -145,7 +94,7 @@ def _checked(
     return Records(
         digest=digest() if digest is not None else content_digest(known, part.named),
         score=part.score,
-        loss=np.where(np.isnan(part.loss), 1.0, part.loss),
+        loss=np.ones(frame.height) if labels == "none" else np.where(np.isnan(part.loss), 1.0, part.loss),
         site=site,
         site_names=site_names,
         source=source,
@@ -156,6 +105,8 @@ def _checked(
         rows=Rows(known, labelled=labels == "there"),
         cut_by=names.cut_by(frame.columns if labels == "there" else known.columns),
         labelled=~np.isnan(part.loss) if labels == "on demand" else None,
+        columns=names,
+        words=tuple(sorted(check.words)),
     )
 
 
@@ -206,13 +157,15 @@ class Check:
         self.rows = 0
         self._place, self._names, self._missing, self._later = place, names, missing, later
         self._found: dict[tuple[bool, int, int], FedsrcError] = {}
+        self._percent: bool | None = None  # whether scores have percent signs, once one was seen
+        self._strange: dict[str, str] = {}  # labels that nobody knows, and where each stands first
+        self.words: set[tuple[str, float]] = set()  # labels that are words, and the loss that each means
 
     def part(self, frame: pl.DataFrame) -> Part:
         """Check the next rows; missing values get a stand-in (NaN for a loss that comes later), bad ones are noted."""
         names, refuse = self._names, self._missing == "refuse"
-        score = self._unit_interval(frame[names.name("score")], "score", MISSING_SCORE, refuse=refuse)
-        stand_in = float("nan") if self._later else 1.0
-        loss = self._unit_interval(frame[names.name("loss")], "loss", stand_in, refuse=refuse and not self._later)
+        score = self._score(frame[names.name("score")], refuse=refuse)
+        loss = self._loss(frame[names.name("loss")], refuse=refuse and not self._later)
         columns = {what: name for what, name in names.used(frame.columns).items() if what not in NEEDED}
         texts = {what: self._text(frame[name], what) for what, name in columns.items()}
         self.rows += frame.height
@@ -233,6 +186,11 @@ class Check:
                 where=str(self._place.path),
                 hint="it needs labelled records with score and loss",
             )
+        if self._strange:
+            (word, where), words = next(iter(self._strange.items())), ", ".join(map(repr, self._strange))
+            told = f"say what each means, `unsupported={word!r}` or `supported={word!r}`: {words}"
+            what = f"loss {word!r} is neither a number nor a label that fedsrc knows"
+            self._note("loss", self.KIND, FedsrcError(what, where=where, hint=told, private=tuple(self._strange)))
         if self._found:
             first, *others = (self._found[key] for key in sorted(self._found))
             also = "; ".join(f"{str(each.where).removeprefix(f'{self._place.path} ')}: {each.what}" for each in others)
@@ -247,37 +205,86 @@ class Check:
         where = self._place.row(self.rows + index)
         self._note(what, kind, FedsrcError(words, where=where, hint=hint, private=private))
 
-    def _unit_interval(self, column: pl.Series, what: str, stand_in: float, *, refuse: bool) -> Floats:
-        """Return a column as floats in [0, 1]; note the first value that is not."""
-        array = self._floats(column, what)
-        absent = np.isnan(array)
+    def _score(self, column: pl.Series, *, refuse: bool) -> Floats:
+        """Return scores as floats in [0, 1], from the scale that they are written on."""
+        scale, (array, words) = self._names.scale or UNIT, self._numbers(column, "score")
+        if words.height:
+            index, word = int(words["row"][0]), str(words["word"][0])
+            self._note_row("score", self.KIND, index, f"score {word!r} is not a number", _bad_score(word), word)
+            array[words["row"].to_numpy()] = scale.worst
+        if column.dtype == pl.String and self._signed(percents(column)):
+            if {scale.worst, scale.best} == {0.0, 1.0}:
+                array = array / 100.0
+            elif {scale.worst, scale.best} != {0.0, 100.0}:
+                hint = "write scores as they were registered, without percent signs"
+                self._note_row("score", self.KIND, 0, f"score is a percentage, and not on the scale {scale}", hint)
+        found = scale.unit(array)
+        outside = f"the scale {scale}" if scale != UNIT else "[0, 1]"
+        self._check_interval(found, array, "score", outside, refuse=refuse)
+        return np.where(np.isnan(found), MISSING_SCORE, found)
+
+    def _signed(self, signs: pl.Series) -> bool:
+        """Whether scores have percent signs, as the first one has; note one that has not, or has one beside it."""
+        known = signs.drop_nulls()
+        if self._percent is None and len(known):
+            self._percent = bool(known[0])
+        other = (signs != bool(self._percent)).fill_null(False)
+        if other.any():
+            hint = "write all scores in one way, with percent signs or without"
+            what = f"score has {'no' if self._percent else 'a'} percent sign, unlike those before"
+            self._note_row("score", self.KIND, other.arg_max() or 0, what, hint)
+        return bool(self._percent)
+
+    def _loss(self, column: pl.Series, *, refuse: bool) -> Floats:
+        """Return losses as floats in [0, 1]: numbers, the right way round, and words."""
+        names, (array, words) = self._names, self._numbers(column, "loss")
+        found = 1.0 - array if names.one_is == "supported" else array.copy()
+        signs = percents(column).fill_null(value=False)
+        if signs.any():
+            what, hint = "loss is a percentage, not a number in [0, 1]", _bad_value("loss")
+            self._note_row("loss", self.KIND, signs.arg_max() or 0, what, hint)
+        said = names.said_numbers
+        for number, loss in said.items():
+            found[array == number] = loss
+        unsaid = ~np.isnan(array) & ~np.isin(array, [*said])
+        if names.one_is is None and unsaid.any():
+            hint = "`unsupported='1'` if 1 is unsupported, `unsupported='0'` if 0 is"
+            self._note_row("loss", self.KIND, int(np.argmax(unsaid)), unclear(names.name("loss")), hint)
+        for (word,), rows in words.group_by("word", maintain_order=True):
+            meant, where = names.meaning(str(word)), rows["row"].to_numpy()
+            found[where] = 0.0 if meant is None else meant
+            if meant is not None:
+                self.words.add((plain_word(str(word)), meant))
+            elif len(self._strange) < MOST_WORDS:
+                self._strange.setdefault(str(word), self._place.row(self.rows + int(where[0])))
+        self._check_interval(found, array, "loss", "[0, 1]", refuse=refuse)
+        return np.where(np.isnan(found), float("nan") if self._later else 1.0, found)
+
+    def _check_interval(self, found: Floats, written: Floats, what: str, interval: str, *, refuse: bool) -> None:
+        """Note the first value that is missing, if that is refused, and the first that is outside [0, 1]."""
+        absent = np.isnan(found)
         if refuse and absent.any():
             index = int(np.argmax(absent))
             self._note_row(what, self.MISSING, index, f"{what} is missing or NaN", _missing_value(what))
-        outside = ~absent & ~((array >= 0) & (array <= 1))
+        outside = ~absent & ~((found >= 0) & (found <= 1))
         if outside.any():
             index = int(np.argmax(outside))
-            words = f"{what} {array[index]:g} is outside [0, 1]"
+            words = f"{what} {written[index]:g} is outside {interval}"
             self._note_row(what, self.PLACE, index, words, _bad_value(what))
-        return np.where(absent, stand_in, array)
 
-    def _floats(self, column: pl.Series, what: str) -> Floats:
-        """Return a column as floats, NaN where it is empty; words are noted, and do not count as missing."""
-        if column.dtype == pl.String:
-            stripped = column.alias(what).str.strip_chars()
-            values = stripped.cast(pl.Float64, strict=False)
-            words = values.is_null() & stripped.is_not_null() & (stripped != "")
-            if words.any():
-                index = words.arg_max() or 0
-                word = stripped[index]
-                self._note_row(what, self.KIND, index, f"{what} {word!r} is not a number", _bad_word(what, word), word)
-                values = values.set(words, 0.0)
-        elif column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
-            values = column.alias(what).cast(pl.Float64)
-        else:
+    def _numbers(self, column: pl.Series, what: str) -> tuple[Floats, pl.DataFrame]:
+        """Return a column as floats, NaN where it is empty, and the words in it: what they are and in which rows."""
+        if not (column.dtype.is_numeric() or column.dtype in (pl.String, pl.Boolean, pl.Null)):
             self._note_kind(column, what, "numbers")
-            return np.zeros(len(column))
-        return values.fill_null(float("nan")).to_numpy().astype(np.float64)
+            return np.zeros(len(column)), NO_WORDS
+        words = NO_WORDS
+        if column.dtype == pl.String:
+            found = pl.DataFrame({"word": stripped(column)}).with_row_index("row")
+            strange = numbers(column).is_null()
+            if what == "loss":  # 1% is neither 1 nor 0.01, until somebody says so
+                strange |= found["word"].str.ends_with("%").fill_null(False)
+            words = found.filter(found["word"].is_not_null() & strange)
+        return numbers(column).fill_null(float("nan")).to_numpy().astype(np.float64), words
 
     def _text(self, column: pl.Series, what: str) -> pl.Series:
         """Return a column as text, ids and sources tidied; note its first empty value."""
@@ -300,26 +307,15 @@ class Check:
 
 def _bad_value(what: str) -> str:
     return {
-        "score": "rescale scores to [0, 1], higher meaning better supported",
+        "score": "if scores are written otherwise, say the worst and the best they can be: `score_scale='0:100'`",
         "loss": "a loss is 1 for an unsupported answer, 0 for a supported one, or a fraction between",
     }[what]
 
 
-def _bad_word(what: str, word: str) -> str:
+def _bad_score(word: str) -> str:
     if re.fullmatch(r"[-+]?\d*,\d+", word):
         return f"write numbers with a point: {word.replace(',', '.')}"
-    return _bad_value(what)
-
-
-def _other_name(name: str, what: str, present: Collection[str]) -> str:
-    """Suggest what to do about a missing column."""
-    if any(";" in each for each in present):
-        return SEPARATORS
-    near = difflib.get_close_matches(name, present, n=1)
-    if near:
-        return f"is it {near[0]!r}? `{what}_column={near[0]!r}`"
-    names = [f"`{each}_column=`" for each in ("score", "loss", "site", "source", "id")]
-    return f"name the columns with {', '.join(names[:-1])} and {names[-1]}"
+    return "a score is a number"
 
 
 def _missing_value(what: str) -> str:

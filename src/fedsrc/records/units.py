@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
+from fedsrc.records.columns import Columns
 from fedsrc.records.keys import name_keys, place_keys
 from fedsrc.records.order import Positions
 from fedsrc.records.rows import Digests, Rows
@@ -24,6 +26,7 @@ from fedsrc.records.rows import Digests, Rows
 Unit = Literal["record", "source"]
 LOCAL_SITE = "local"
 UnitNames = range | Sequence[str]
+KINDS = 30  # kinds of rows that all stand there an even number of times by chance: once in 2^30 tables
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Records:
     like_source: str | None = None  # an unused column that is called what a source would be, and repeats its values
     rows: Rows | None = None  # all columns of the table it was read from
     cut_by: str = ""  # which of those columns make units, sites, scores and losses
+    columns: Columns = field(default_factory=Columns)  # how it was read
+    words: tuple[tuple[str, float], ...] = ()  # labels that are words, and the loss that each means
     labelled: NDArray[np.bool_] | None = None  # rows whose loss the table holds, where labels come on demand
     parts: dict[tuple[object, ...], NDArray[np.bool_]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -58,6 +63,20 @@ class Records:
     def answer(self, row: int) -> str:
         """Return the name of a row's answer: its id, or its place in the table."""
         return f"row {row + 1}" if self.ids is None else self.ids[row]
+
+    @cached_property
+    def copies(self) -> int:
+        """How many times every row stands in the table, if all do as often (or a multiple); 1 where too few kinds of
+        rows are there to tell copies from coincidence. With ids no row has a copy."""
+        counts = self.row_counts
+        return int(np.gcd.reduce(counts)) if counts.size >= KINDS else 1
+
+    @cached_property
+    def row_counts(self) -> Positions:
+        """How many rows there are of each kind, letter for letter."""
+        if self.rows is None or self.ids is not None:
+            return np.ones(len(self), dtype=np.int64)
+        return np.unique(self.rows.digests.view("V16"), return_counts=True)[1].astype(np.int64)
 
     @property
     def repeats_sources(self) -> bool:
@@ -136,6 +155,13 @@ def check_unit(records: Records, unit: Unit | None, where: str) -> Unit:
         _source_codes(records)
         _one_site_per_source(records, where)
         return unit
+    if unit is None and records.copies > 1:
+        times = "twice" if records.copies == 2 else f"{records.copies} times"
+        raise FedsrcError(
+            f"every row stands in it {times}, letter for letter",
+            where=where,
+            hint="keep one of each: a copy is no new answer; `unit='record'` asserts that all are answers of their own",
+        )
     if unit is None and records.dependent:
         raise several_answers(where, None if records.repeats_sources else records.like_source)
     return "record"

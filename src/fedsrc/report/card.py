@@ -1,14 +1,16 @@
-"""The certificate card as plain text, in a fixed order: sentence, status, evidence, privacy, assumptions, limits."""
+"""The card as plain text: of a run folder, part by part; and what a command prints of a certificate it just made."""
 
 from __future__ import annotations
 
-from fedsrc.common.words import ADJACENCY, count, plain, risk_words
+from fedsrc.common.words import ADJACENCY, plain, risk_words
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.disclosure import noise_words
 from fedsrc.protocol.notices import Revocation
 from fedsrc.protocol.registration import Registration
 from fedsrc.report import phrases
-from fedsrc.report.view import View, revoked_sentence
+from fedsrc.report.parts import Fact, Part, Table, identity, parts, statistics
+from fedsrc.report.standing import RUNG, revoked_sentence, statuses
+from fedsrc.report.view import View
 
 
 def card_text(
@@ -18,113 +20,78 @@ def card_text(
     verify: str = "fedsrc verify run/",
     notes: tuple[str, ...] = (),
     revoked: Revocation | None = None,
+    alarm: bool = False,
 ) -> str:
-    """Write the whole card. The registration says how large the noise is in records; `notes` come after the status."""
-    notice = None if revoked is None else revoked.model_dump()
-    sentence = certificate.statement if notice is None else revoked_sentence(notice)
-    status = f"Status: {certificate.status if notice is None else 'REVOKED'}  (target risk {certificate.target_risk:g})"
+    """Write the whole card. The registration says how large the noise is in records; `notes` come after the status.
+    `alarm`: its monitor has raised one."""
+    word, sentence, struck = str(certificate.status), certificate.statement, list[str]()
+    if revoked is not None or alarm:
+        struck = ["", f"No longer stands: {certificate.statement}"]
+        word, sentence = ("ALARM", RUNG) if revoked is None else ("REVOKED", revoked_sentence(revoked.model_dump()))
+    status = f"Status: {word}  (target risk {certificate.target_risk:g})"
     scale = certificate.privacy.sum_scale or certificate.privacy.scale
     in_integers = f"noise of scale {scale:g} in the release's integers"
     noise = in_integers if registration is None else noise_words(registration)
-    head = [[sentence, "", status, *_strongest(certificate, notice)], list(notes), _evidence(certificate)]
-    return _whole(head, certificate, [], noise, notice, verify)
-
-
-def view_text(view: View) -> str:
-    """Write the card of a run folder: the same, with the evidence's line, thresholds, and where the run stands."""
-    certificate: Certificate = view["certificate"]
-    late, notice = ", EXPIRED" if view["check"]["expired"] else "", view["check"]["revoked"]
-    status = f"Status: {view['status']}{late}  (target risk {certificate.target_risk:g}): {view['meaning']}"
-    top = [view["sentence"], "", status, *_strongest(certificate, notice), *_state(view)]
-    head = [top, _rounds(view), _thresholds(view)]
-    progress = _progress(view) if certificate.status == "OPEN" else []
-    return _whole(head, certificate, progress, view["noise"], notice, view["verify"])
-
-
-def _whole(
-    head: list[list[str]], certificate: Certificate, progress: list[str], noise: str, notice: View | None, verify: str
-) -> str:
-    parts = [
+    carried = [] if alarm and revoked is None else _strongest(certificate, revoked)
+    head = [[sentence, "", status, *carried, *struck], list(notes), _evidence(certificate)]
+    blocks = [
         *head,
         _sites(certificate),
-        progress,
         _privacy(certificate, noise),
-        _also(certificate) if notice is None else [],
+        [] if struck else _also(certificate),
         ["Assumptions", *(f"  [{each.how}] {each.what}" for each in certificate.assumptions)],
         ["What this does not say", *(f"  - {line}" for line in certificate.does_not_say)],
         _foot(certificate, verify),
     ]
-    return "\n\n".join("\n".join(part) for part in parts if part)
+    return "\n\n".join("\n".join(each) for each in blocks if each)
 
 
-def _strongest(certificate: Certificate, notice: View | None) -> list[str]:
+def view_text(view: View) -> str:
+    """Write the card of a run folder, part by part."""
+    said = [f"Status: {each.word}: {plain(each.words)}\n{_named(each.said)}".rstrip() for each in statuses(view)]
+    claim = f"No longer stands: {view['struck']}" if view["struck"] else view["sentence"]
+    found = [part for part in (*parts(view), statistics(view)) if not part.empty]
+    return "\n\n".join([*said, _facts(identity(view)), claim, *("\n".join(_part(part)) for part in found)])
+
+
+def _named(said: tuple[tuple[str, str], ...]) -> str:
+    return "\n".join(f"  {name}: {plain(words)}" for name, words in said)
+
+
+def _facts(facts: tuple[Fact, ...]) -> str:
+    wide = max(len(fact.name) for fact in facts)
+    said = [(fact, " ".join(filter(None, (plain(fact.words), plain(fact.said))))) for fact in facts]
+    return "\n".join(
+        f"  {fact.name:<{wide}}  {words}{fact.then} {plain(fact.command)}".rstrip() for fact, words in said
+    )
+
+
+def _part(part: Part) -> list[str]:
+    lines = [part.title, *(f"  {line}" for line in part.lines)]
+    lines += [_facts(part.facts)] if part.facts else []
+    lines += [f"  [{how}] {what}" if how else f"  - {what}" for how, what in part.items]
+    for table in part.tables:
+        lines += _table(table) if table.rows else []
+    return lines
+
+
+def _table(table: Table) -> list[str]:
+    cells = [table.names, *([plain(cell) for cell in row] for row in table.rows)]
+    wide = [max(len(row[i]) for row in cells) for i in range(len(table.names))]
+    rows = [
+        "  " + "  ".join(f"{cell:>{wide[i]}}" if i else f"{cell:<{wide[i]}}" for i, cell in enumerate(row))
+        for row in cells
+    ]
+    return [f"  {table.title}:", *(row.rstrip() for row in rows), *([f"  {table.note}"] if table.note else [])]
+
+
+def _strongest(certificate: Certificate, notice: Revocation | None) -> list[str]:
     """Name the strongest claim shown, or why nothing stands."""
     words = phrases.strongest_words(certificate)
     if notice is None:
         return [f"Strongest claim shown: {words}"] if words else []
-    return [f"{name}: {plain(value)}" for name, value in phrases.revoked_words(notice)]
-
-
-def _state(view: View) -> list[str]:
-    lines = []
-    if view["monitor"]:
-        lines.append(f"Monitor: {view['monitor']['state']}  {plain(view['monitor']['words'])}".rstrip())
-    if view["certificate"].status != "OPEN":
-        lines.append(f"{'Certificate' if view['check']['certificate'] else 'No certificate'}: {view['check']['words']}")
-    if view["outlook"]:
-        lines.append(f"Estimate: {view['outlook']['words']}")
-    return lines
-
-
-def _rounds(view: View) -> list[str]:
-    found, evidence, unit = phrases.evidence_rows(view), view["evidence"], view["certificate"].privacy.unit
-    if not found.rows:
-        return ["Evidence: no round has closed yet"]
-    wealth, line = evidence["measure"] == "log-wealth", phrases.value_words(evidence, evidence["line"])
-    what = "wealth of the bets" if wealth else "bound on the contrast"
-    head = f"Evidence by round at score >= {evidence['threshold']!r} ({what}, reached at {line})"
-    lines = [
-        f"  round {row['round']:>3}  {row['records']:>8,} {unit}s  {row['shown']:>8}"
-        f"  {'reached' if row['reached'] else 'not reached':<11}  {row['risk']}"
-        for row in found.rows
-    ]
-    notes = [
-        found.left_out,
-        f"the line is {phrases.line_words(evidence)}" if wealth else "",
-        phrases.progress_words(view["certificate"]),
-    ]
-    return [head, *lines, *(f"  {note}" for note in notes if note)]
-
-
-def _thresholds(view: View) -> list[str]:
-    found = phrases.threshold_rows(view)
-    if not found.rows:
-        return []
-    mark = {True: "CERTIFIED", False: ""}
-    lines = [
-        f"  {row['threshold']:>8.4g}  {row['contrast_upper']:>+8.3f}"
-        f"  {phrases.percent_down(row['acceptance_lower']):>10}"
-        f"  {mark[row['chosen']] or ('passes' if row['certified'] else '')}".rstrip()
-        for row in found.rows
-    ]
-    head = "Thresholds: contrast at most, acceptance at least (passes: contrast <= 0 is shown with enough acceptance)"
-    return [head, *lines, *([f"  {found.left_out}"] if found.left_out else [])]
-
-
-def _progress(view: View) -> list[str]:
-    now = view["progress"]
-    at = f"; round {now['open_round']} is open, {now['answered']} answered, {now['waiting']} waiting"
-    lines = [
-        f"Rounds: {now['rounds']} closed of at most {now['most_rounds']}{at if now['open_round'] else ''}",
-        f"  {now['absent']} absent, {now['refused']} refused, {count(now['not_there'], 'site')} not there yet",
-        f"  {phrases.left_words(view)}",
-    ]
-    if now["turned_away"]:
-        lines += [
-            f"  turned away {count(now['turned_away'], 'time')}, lately",
-            *(f"    {plain(x)}" for x in now["latest"]),
-        ]
-    return lines
+    instead = [f"Superseded by certificate: {notice.superseded_by}"] if notice.superseded_by else []
+    return [f"Reason: {plain(notice.reason)}", *instead]
 
 
 def _evidence(certificate: Certificate) -> list[str]:

@@ -1,38 +1,65 @@
-"""The card's charts, drawn by matplotlib and made fit for a page: crisp SVG in the page's own colours.
+"""The card's charts as SVG in the page's own colours: every label has a row or a margin of its own, so none collide.
 
-No text from outside enters a chart. Matplotlib is an extra: without it a card shows the charts' tables instead.
+Only points are drawn: between registered thresholds, and between rounds, nothing is shown. No text from outside enters.
 """
 
 from __future__ import annotations
 
-import io
 import math
-import re
-import threading
-import xml.etree.ElementTree as ET
-from functools import lru_cache
-from importlib.util import find_spec
-from typing import Any
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import NamedTuple
 
 from fedsrc.protocol.certificate import Certificate
-from fedsrc.report.phrases import first_reached, reached, stays_reached, thinned, value_words
+from fedsrc.report.phrases import percent_down, risk_share, thinned
+from fedsrc.report.standing import stands
 from fedsrc.report.view import View
 
-INK, MUTED, ACCENT, GRID = "#010101", "#020202", "#030303", "#040404"
-VARIABLES = {INK: "var(--ink)", MUTED: "var(--muted)", ACCENT: "var(--accent)", GRID: "var(--grid)"}
-STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none", "font.size": 10, "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": MUTED,
-    "xtick.color": INK, "ytick.color": INK, "grid.color": GRID, "grid.linewidth": 0.6, "axes.grid": True,
-    "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False, "lines.linewidth": 1.4,
-    "xtick.major.size": 2.5, "ytick.major.size": 2.5,
-}  # fmt: skip
-ON_PAPER = {"ink": "#1c1e21", "muted": "#565a60", "accent": "#14598f", "grid": "#d9dce0"}  # as in card.css, by day
+ON_PAPER = {"ink": "#1c1e21", "muted": "#565a60", "accent": "#14598f", "grid": "#d9dce0", "paper": "#fff"}  # by day
+WIDTH, LEFT, RIGHT, HEIGHT = 360, 48, 62, 92  # of a picture as wide as a phone, and of one panel in it
+LETTER = 6.7  # pixels that a letter takes at most, on average
 POINTS = 200
-_drawing = threading.Lock()  # matplotlib's settings are global
 
 
-def can_draw() -> bool:
-    return find_spec("matplotlib") is not None
+class Axis(NamedTuple):
+    """Values from `low` to `high`, and the pixels they are drawn between."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+
+class Point(NamedTuple):
+    """A share at a place; whether it passes."""
+
+    place: float
+    share: float
+    passes: bool
+
+
+class Panel(NamedTuple):
+    """One row of points with a line across: what it shows, and what the line is called in the margin."""
+
+    title: str
+    points: Sequence[Point]
+    line: float
+    line_name: str
+    top: float
+    stems: bool = False
+
+
+class Across(NamedTuple):
+    """What all panels share: the places, their labels, the name of the axis, and a place that is marked."""
+
+    low: float
+    high: float
+    ticks: Sequence[tuple[float, str]]
+    name: str
+    marked: tuple[float, str] | None = None
 
 
 def standalone(svg: str) -> str:
@@ -43,167 +70,150 @@ def standalone(svg: str) -> str:
     return svg.replace("<svg ", head, 1)
 
 
-def evidence_chart(view: View) -> str:
-    """Draw the evidence by round against its line; "" when there is none yet."""
-    evidence = view["evidence"]
-    if not evidence["rounds"]:
-        return ""
-    rows = thinned(evidence["rounds"], POINTS)
-    unit = view["certificate"].privacy.unit
-    return _evidence(
-        evidence["measure"], float(evidence["line"]), unit,
-        tuple((row["records"], float(row["value"])) for row in rows), _evidence_words(view),
-    )  # fmt: skip
-
-
-def _evidence_words(view: View) -> str:
-    evidence, first = view["evidence"], first_reached(view)
-    values = [row["value"] for row in evidence["rounds"]]
-    end = f"reached in round {first}" if math.isfinite(first) else "not reached"
-    if math.isfinite(first) and not (stays_reached(view) or reached(evidence, values[-1])):
-        end += ", and behind it now"
-    line, last = (value_words(evidence, value) for value in (evidence["line"], values[-1]))
-    return f"{len(values)} rounds; the latest value is {last}, the line is {line}, {end}."
-
-
-@lru_cache(maxsize=8)
-def _evidence(measure: str, line: float, unit: str, points: tuple[tuple[int, float], ...], words: str) -> str:
-    wealth = measure == "log-wealth"
-    scale = math.log(10) if wealth else 1.0
-    x, y = [records for records, _ in points], [value / scale for _, value in points]
-
-    def draw(figure: Any) -> None:
-        axes = figure.add_subplot()
-        if wealth:
-            x.insert(0, 0)
-            y.insert(0, 0.0)  # bets start with wealth 1
-            axes.yaxis.set_major_formatter(lambda value, _: _power(value))
-            axes.yaxis.get_major_locator().set_params(integer=True)
-        axes.plot(x, y, color=ACCENT, marker="o", markersize=4)
-        axes.axhline(line / scale, color=INK, linestyle=(0, (4, 2)))
-        label, shift, side = ("above", 3, "bottom") if wealth else ("below", -3, "top")
-        axes.annotate(
-            f"line: certified {label}", (0.01, line / scale), (0, shift),
-            xycoords=("axes fraction", "data"), textcoords="offset points", va=side,
-        )  # fmt: skip
-        axes.set_xlabel(f"{unit}s so far")
-        axes.set_ylabel("wealth of the bets" if wealth else "bound on the contrast")
-        axes.margins(y=0.14)
-        axes.set_xlim(left=0)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-
-    return _svg("evidence-chart", "Evidence by round against its line", words, draw, (4.4, 2.6))
-
-
-def _power(value: float) -> str:
-    if value != round(value):
-        return ""
-    return f"{10 ** round(value):,}" if 0 <= value <= 5 else f"1e{value:.0f}"
-
-
 def threshold_chart(view: View) -> str:
-    """Draw the bounds on contrast and acceptance per threshold, with the certified one marked; "" without any."""
+    """Draw risk at most and acceptance at least at each threshold, with target and choice; "" before any bound."""
     certificate: Certificate = view["certificate"]
-    chosen = None
-    rows = certificate.thresholds
+    rows, scale, target = certificate.thresholds, certificate.claim.scale, certificate.target_risk
     if not rows:
         return ""
-    kept = thinned(rows, POINTS)
-    able = sum(row.certified for row in rows)
-    words = f"{len(rows)} thresholds; {able} of them pass both lines."
-    if certificate.threshold is not None and not view["check"]["revoked"]:
-        row = next(each for each in rows if each.threshold == certificate.threshold)
-        chosen = row.threshold, row.contrast_upper, row.acceptance_lower
-        words += f" Certified: {row.threshold:.4g}, contrast at most {row.contrast_upper:.3f}, acceptance at"
-        words += f" least {row.acceptance_lower:.3f}."
-    return _thresholds(
-        tuple((row.threshold, row.contrast_upper, row.acceptance_lower, row.certified) for row in kept),
-        chosen, certificate.claim.min_acceptance, words,
+    now = stands(view)
+    chosen = certificate.threshold if now else None
+    kept = [row for row in rows if row.threshold == chosen] or []
+    kept = sorted({row.threshold: row for row in [*thinned(rows, POINTS), *kept]}.values(), key=lambda r: r.threshold)
+    low, high = _room(kept[0].threshold, kept[-1].threshold)
+    ends = sorted((scale.value(low), scale.value(high)))
+    ticks = [(scale.unit(value), f"{value:g}") for value in _ticks(ends[0], ends[1], 5)]
+    marked = None if chosen is None else (chosen, f"chosen: {scale.value(chosen):.4g}")
+    risks = [Point(row.threshold, row.risk_upper, row.certified and now) for row in kept]
+    shares = [Point(row.threshold, row.acceptance_lower, row.certified and now) for row in kept]
+    panels = (
+        Panel("Unsupported among accepted, at most", risks, target, "target", min(1.0, 2.5 * target)),
+        Panel("Share of traffic accepted, at least", shares, certificate.claim.min_acceptance, "needed",
+              max(point.share for point in shares), stems=True),
     )  # fmt: skip
+    wanted = "lowest" if scale.best > scale.worst else "highest"
+    across = Across(low, high, ticks, f"{wanted} score that is accepted", marked)
+    return _svg(
+        "threshold-chart", "Risk and acceptance at each threshold", _threshold_words(view, chosen), panels, across
+    )
 
 
-@lru_cache(maxsize=8)
-def _thresholds(
-    rows: tuple[tuple[float, float, float, bool], ...], chosen: tuple[float, ...] | None, floor: float, words: str
-) -> str:
-    def draw(figure: Any) -> None:
-        panels = figure.subplots(2, 1, sharex=True)
-        labels = ("contrast, at most", "acceptance, at least")
-        for k, (axes, label, line) in enumerate(zip(panels, labels, (0.0, floor), strict=True), start=1):
-            axes.plot([row[0] for row in rows], [row[k] for row in rows], color=ACCENT, linewidth=0.8)
-            for passed in (True, False):
-                some = [row for row in rows if row[3] is passed]
-                axes.plot(
-                    [row[0] for row in some], [row[k] for row in some], "o", color=ACCENT, markersize=3.5,
-                    markerfacecolor=ACCENT if passed else "none",
-                )  # fmt: skip
-            axes.axhline(line, color=INK, linestyle=(0, (4, 2)), linewidth=1)
-            axes.set_ylabel(label, fontsize=9)
-            if chosen is not None:
-                axes.plot([chosen[0]], [chosen[k]], "*", color=INK, markersize=10)
-        if chosen is not None:
-            panels[1].annotate(
-                "certified", (chosen[0], chosen[2]), (7, 5), textcoords="offset points", ha="left", va="bottom"
+def round_chart(view: View) -> str:
+    """Draw the smallest risk bound after each round against the target; "" before the first."""
+    rounds, certificate = thinned(view["evidence"]["rounds"], POINTS), view["certificate"]
+    if not rounds:
+        return ""
+    target, most = certificate.target_risk, max(1, rounds[-1]["records"])
+    points = [Point(row["records"], row["risk_upper"], row["risk_upper"] <= target) for row in rounds]
+    panel = Panel("Unsupported among accepted, at most", points, target, "target", min(1.0, 2.5 * target))
+    ticks = [(value, f"{value:,.0f}") for value in _ticks(0, most, 4)]
+    across = Across(0, 1.04 * most, ticks, f"{certificate.privacy.unit}s used so far")
+    last = risk_share(rounds[-1]["risk_upper"])
+    words = f"After {len(view['evidence']['rounds'])} rounds: {last}; the target is {target:.4g}."
+    return _svg("round-chart", "Risk at most after each round", words, (panel,), across)
+
+
+def _threshold_words(view: View, chosen: float | None) -> str:
+    certificate: Certificate = view["certificate"]
+    rows, scale = certificate.thresholds, certificate.claim.scale
+    words = f"{len(rows)} thresholds"
+    words += f"; {sum(row.certified for row in rows)} keep the target and accept enough." if stands(view) else "."
+    for row in rows:
+        if row.threshold == chosen:
+            words += f" Chosen: {scale.value(row.threshold):.4g}, {risk_share(row.risk_upper)}, acceptance at least"
+            words += f" {percent_down(row.acceptance_lower)}."
+    return words
+
+
+def _room(low: float, high: float) -> tuple[float, float]:
+    edge = 0.05 * (high - low) or 0.05
+    return low - edge, high + edge
+
+
+def _ticks(low: float, high: float, most: int) -> list[float]:
+    """Choose round numbers between two ends, at most so many."""
+    raw = (high - low) / most
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * each for each in (1, 2, 2.5, 5, 10) if power * each >= raw * (1 - 1e-9))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(step * k, 12) + 0.0 for k in range(first, last + 1)]
+
+
+def _svg(name: str, title: str, words: str, panels: Sequence[Panel], across: Across) -> str:
+    places, drawn, bottom = Axis(across.low, across.high, LEFT, WIDTH - RIGHT), list[str](), 0.0
+    for panel in panels:
+        top = bottom + (36 if bottom else 26)
+        bottom = top + HEIGHT
+        drawn += _panel(panel, places, top, bottom, across.marked)
+    for place, label in across.ticks:
+        drawn.append(_line(places(place), bottom, places(place), bottom + 4, "muted"))
+        drawn.append(_text(places(place), bottom + 16, label, "middle"))
+    row = bottom + 32
+    if across.marked is not None:
+        half = len(across.marked[1]) * LETTER / 2
+        drawn.append(
+            _text(min(max(places(across.marked[0]), half), WIDTH - half), row, across.marked[1], "middle", bold=True)
+        )
+        row += 16
+    drawn.append(_text((LEFT + WIDTH - RIGHT) / 2, row, across.name, "middle", "muted"))
+    notes = _notes(panels)
+    drawn += [_text(WIDTH / 2, row + 16 * k, note, "middle", "muted") for k, note in enumerate(notes, start=1)]
+    head = f'<svg viewBox="0 0 {WIDTH} {row + 16 * len(notes) + 6:g}" role="img"'
+    head += f' aria-labelledby="{name}-title {name}-words" class="chart" font-size="12">'
+    about = f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-words">{escape(words)}</desc>'
+    return head + about + "".join(drawn) + "</svg>"
+
+
+def _notes(panels: Sequence[Panel]) -> list[str]:
+    """Say what the marks mean, where they differ."""
+    above = any(point.share > panel.top * (1 + 1e-9) for panel in panels for point in panel.points)
+    mixed = len({point.passes for panel in panels for point in panel.points}) > 1
+    return [*(["filled: keeps the target, and enough is accepted"] if mixed and len(panels) > 1 else []),
+            *(["triangle: above the picture, or no bound"] if above else [])]  # fmt: skip
+
+
+def _panel(panel: Panel, places: Axis, top: float, bottom: float, marked: tuple[float, str] | None) -> list[str]:
+    ticks = _ticks(0, max(panel.top, panel.line) * 1.1, 4)
+    shares = Axis(0, max(ticks[-1], panel.top, panel.line) * 1.06, bottom, top)
+    drawn = [_text(0, top - 9, panel.title)]
+    for tick in ticks:
+        drawn.append(_line(LEFT, shares(tick), WIDTH - RIGHT, shares(tick), "muted" if tick == 0 else "grid"))
+        drawn.append(_text(LEFT - 6, shares(tick) + 4, f"{100 * tick:g}%", "end"))
+    drawn.append(_line(LEFT, shares(panel.line), WIDTH - RIGHT, shares(panel.line), "ink", "6 3"))
+    label = min(max(shares(panel.line), top + 10), bottom - 14)
+    for k, words in enumerate((panel.line_name, f"{100 * panel.line:.4g}%")):
+        drawn.append(_text(WIDTH - RIGHT + 6, label + 13 * k, words))
+    if marked is not None:
+        drawn.append(_line(places(marked[0]), top, places(marked[0]), bottom, "ink", "1 3"))
+    radius = 3.5 if len(panel.points) <= 60 else 2
+    for point in panel.points:
+        x, y = places(point.place), shares(min(point.share, panel.top))
+        if panel.stems:
+            drawn.append(_line(x, bottom, x, y, "accent"))
+        if point.share > panel.top * (1 + 1e-9):
+            drawn.append(_mark(f'<path d="M{x - 4:.1f} {top + 7:.1f}l4 -7l4 7z"', filled=False))
+            continue
+        if marked is not None and point.place == marked[0]:
+            drawn.append(
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="7" fill="none" stroke="var(--ink)" stroke-width="1.6"/>'
             )
-        panels[1].set_xlabel("threshold on the score (filled: passes both lines)")
-
-    return _svg("threshold-chart", "Contrast and acceptance per threshold", words, draw, (4.4, 3.3))
-
-
-def _svg(name: str, title: str, words: str, draw: Any, size: tuple[float, float]) -> str:
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    buffer = io.BytesIO()
-    with _drawing, mpl.rc_context({**STYLE, "svg.hashsalt": name}):
-        figure = Figure(figsize=size, layout="constrained")
-        draw(figure)
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return _for_a_page(buffer.getvalue(), name, title, words)
+        drawn.append(_mark(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}"', filled=point.passes))
+    return drawn
 
 
-def _for_a_page(svg: bytes, name: str, title: str, words: str) -> str:
-    """Drop header, metadata and inline styles; make ids unique; take colours from the page's variables."""
-    root = ET.fromstring(svg)  # noqa: S314 (our own drawing)
-    box = root.get("viewBox", "")
-    root.attrib.clear()
-    root.attrib |= {
-        "viewBox": box, "role": "img", "aria-labelledby": f"{name}-title {name}-words", "class": "chart",
-    }  # fmt: skip
-    for child in list(root):
-        if _tag(child) == "metadata" or (_tag(child) == "defs" and child.find("{*}style") is not None):
-            root.remove(child)
-    used = set(re.findall(rb'(?:url\(#|href="#)([^")]+)', svg))
-    for element in root.iter():
-        element.tag = _tag(element)
-        element.attrib = _attributes(element.attrib, name, used) if element is not root else element.attrib
-        if element.text is not None and not element.text.strip():
-            element.text = None
-        element.tail = None
-    for place, (tag, key, text) in enumerate((("title", "title", title), ("desc", "words", words))):
-        child = ET.Element(tag, {"id": f"{name}-{key}"})
-        child.text = text
-        root.insert(place, child)
-    return ET.tostring(root, encoding="unicode")
+def _mark(start: str, *, filled: bool) -> str:
+    return f'{start} fill="var(--{"accent" if filled else "paper"})" stroke="var(--accent)" stroke-width="1.3"/>'
 
 
-def _tag(element: ET.Element) -> str:
-    return element.tag.rpartition("}")[2]
+def _line(x: float, y: float, to_x: float, to_y: float, colour: str, dashes: str = "") -> str:
+    dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
+    return f'<path d="M{x:.1f} {y:.1f}L{to_x:.1f} {to_y:.1f}" stroke="var(--{colour})"{dashed}/>'
 
 
-def _attributes(found: dict[str, str], name: str, used: set[bytes]) -> dict[str, str]:
-    kept: dict[str, str] = {}
-    for key, value in found.items():
-        plain = key.rpartition("}")[2]
-        if plain == "style":
-            pairs = (part.partition(":") for part in value.split(";"))
-            kept |= {k.strip(): VARIABLES.get(v.strip(), v.strip()) for k, _, v in pairs if k.strip() != "font-family"}
-        elif plain == "id":
-            kept |= {"id": f"{name}-{value}"} if value.encode() in used else {}
-        elif plain == "href":
-            kept["href"] = f"#{name}-{value[1:]}"
-        elif plain == "d":
-            kept["d"] = " ".join(value.split())
-        else:
-            kept[plain] = value.replace("url(#", f"url(#{name}-")
-    return kept
+def _text(x: float, y: float, words: str, anchor: str = "start", colour: str = "ink", *, bold: bool = False) -> str:
+    weight = ' font-weight="bold"' if bold else ""
+    said = escape(words)
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="var(--{colour})"{weight}>{said}</text>'
+
+
+CHARTS: dict[str, Callable[[View], str]] = {"thresholds": threshold_chart, "evidence": round_chart}

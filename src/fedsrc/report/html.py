@@ -9,27 +9,26 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedsrc.common import local_page
-from fedsrc.common.words import ADJACENCY, count, plain
+from fedsrc.common.words import count, plain
 from fedsrc.report import charts, phrases
+from fedsrc.report.carried import Carried
+from fedsrc.report.parts import identity, parts, statistics
+from fedsrc.report.standing import statuses
 from fedsrc.report.view import View
 
-IN_WORDS = (
-    count, phrases.other_epsilon_words, phrases.left_at, phrases.left_words, phrases.line_words, phrases.mixture_words,
-    phrases.cohort_words, phrases.used_words,
-    phrases.progress_words, phrases.renewal_words, phrases.revoked_words, phrases.statistician_words,
-    phrases.value_words,
-)  # fmt: skip
 
-
-def page(view: View | None, *, live: bool = False, problem: str = "", waiting: bool = False) -> str:
-    """Render the whole page. A live one has the script that refreshes it; `problem` stands in for a missing card."""
-    values = _values(view, problem, waiting) | {"live": live, "policy": policy(live=live)}
+def page(
+    view: View | None, *, live: bool = False, problem: str = "", waiting: bool = False, carried: Carried | None = None
+) -> str:
+    """Render the whole page. A live one has the script that refreshes it; `problem` stands in for a missing card;
+    `carried` is the run itself, to be saved from the page."""
+    values = _values(view, problem, waiting) | {"live": live, "policy": policy(live=live), "carried": carried}
     return _environment().get_template("page.html").render(values, css=_asset("card.css"), script=_asset("live.js"))
 
 
 def fragment(view: View | None, *, problem: str = "", waiting: bool = False) -> str:
     """Render what the live page swaps in: the page's parts alone."""
-    return _environment().get_template("card.html").render(**_values(view, problem, waiting), live=True)
+    return _environment().get_template("card.html").render(**_values(view, problem, waiting), live=True, carried=None)
 
 
 def policy(*, live: bool, header: bool = False) -> str:
@@ -41,42 +40,33 @@ def news(view: View | None, problem: str = "") -> str:
     """Return one line for screen readers: it changes when a round closes or the status does."""
     if view is None:
         return problem
-    certificate, progress, evidence = view["certificate"], view["progress"], view["evidence"]
-    line = f"{view['status']}: round {progress['rounds']} of at most {progress['most_rounds']} closed,"
-    line += f" {count(certificate.records, certificate.privacy.unit)} used."
-    if evidence["rounds"] and evidence["measure"] == "log-wealth":
-        last = evidence["rounds"][-1]["value"]
-        line += f" Wealth {phrases.wealth_words(last)}; the line is {phrases.wealth_words(evidence['line'])}."
-    return line
+    certificate, progress, rounds = view["certificate"], view["progress"], view["evidence"]["rounds"]
+    bound = phrases.risk_share(rounds[-1]["risk_upper"]) if rounds else "no bound yet"
+    line = f"{view['status']}: round {progress['rounds']} of at most {progress['most_rounds']}: {bound}, target"
+    return f"{line} {certificate.target_risk:g}; {count(certificate.records, certificate.privacy.unit)} used."
 
 
 def _values(view: View | None, problem: str, waiting: bool) -> dict[str, Any]:
     values: dict[str, Any] = {
-        "view": view, "problem": problem, "waiting": waiting, "news": news(view, problem), "drawn": charts.can_draw(),
+        "view": view, "problem": problem, "waiting": waiting, "news": news(view, problem),
         "title": view["status"] if view else "Waiting" if waiting else "No card",
     }  # fmt: skip
     if view is not None:
+        drawn = {"thresholds": charts.threshold_chart(view)}
+        drawn["progress"] = charts.round_chart(view) if view["certificate"].status == "OPEN" else ""
         values |= {
-            "certificate": view["certificate"], "unit": view["certificate"].privacy.unit,
-            "evidence": phrases.evidence_rows(view), "thresholds": phrases.threshold_rows(view),
-            "sites": phrases.site_rows(view),
-            "also": [] if view["check"]["revoked"] else phrases.also_rows(view["certificate"]),
-            "strongest": "" if view["check"]["revoked"] else phrases.strongest_words(view["certificate"]),
-            "evidence_chart": Markup(charts.evidence_chart(view) if charts.can_draw() else ""),  # noqa: S704
-            "threshold_chart": Markup(charts.threshold_chart(view) if charts.can_draw() else ""),  # noqa: S704
+            "statuses": statuses(view), "identity": identity(view), "parts": parts(view),
+            "statistics": statistics(view), "charts": {name: Markup(svg) for name, svg in drawn.items()},  # noqa: S704
         }  # fmt: skip
     return values
 
 
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
-    made = Environment(
+    return Environment(
         loader=PackageLoader("fedsrc.report"), autoescape=True, undefined=StrictUndefined, finalize=_shown,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    made.filters |= {"percent_down": phrases.percent_down, "repr": repr, "wealth": phrases.wealth_words}
-    made.globals |= {"against": ADJACENCY, **{each.__name__: each for each in IN_WORDS}}
-    return made
 
 
 def _shown(value: Any) -> Any:

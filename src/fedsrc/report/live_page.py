@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from fedsrc.common import local_page
@@ -50,6 +51,7 @@ class LiveView:
         self._estimated = -1  # rounds
         self._refused: tuple[Stamps, Stamps | None] | None = None
         self._said = ""
+        self._ends: datetime | None = None  # of what the card says, unless it shows that this is past
         self.shown = _render(None, "reading the run", waiting=True)
 
     def look(self) -> None:
@@ -81,9 +83,14 @@ class LiveView:
         run = self.run or Follower(self.folder)
         changed = run.update() or self.run is None
         self.run = run
-        if self._has_estimate(run) | self._has_word(run) | changed:
+        if self._has_estimate(run) | self._has_word(run) | self._has_expired() | changed:
             view = build_view(run, outlook=self.outlook, monitor=self.watched, version=self.version)
+            valid = view["check"]["certificate"] and not view["check"]["expired"]
+            self._ends = view["certificate"].expires if valid else None
             self.shown = _render(view, "")
+
+    def _has_expired(self) -> bool:
+        return self._ends is not None and datetime.now(UTC) > self._ends
 
     def _has_word(self, run: Follower) -> bool:
         """Return whether the monitor says something new. It may not have begun, or have nothing to watch yet."""

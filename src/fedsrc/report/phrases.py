@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
-from fedsrc.common.words import count, risk_words
+from fedsrc.common.words import count, moment, risk_words, rounded_up
 from fedsrc.protocol.certificate import Certificate, OtherTarget
 from fedsrc.protocol.disclosure import beside_words, collusion_words, other_of
+from fedsrc.report.standing import stands
 from fedsrc.report.view import View
 
 ROUNDS, THRESHOLDS, SITES, TARGETS = 24, 41, 50, 20
+TARGET = "--target RISK"
 Row = dict[str, Any]
 T = TypeVar("T")
 
@@ -85,11 +89,25 @@ def left_words(view: View) -> str:
     return f"{count(now['left'], unit)} left at the sites that are there, {registered} at the others"
 
 
-def left_at(site: Row) -> str:
-    """Say how many units one site still has, by its own word or as registered."""
-    if site["announced"] is not None:
-        return f"{site['left']:,}"
-    return "not known" if site["registered"] is None else f"{site['registered']:,} registered"
+def share_at(site: Row) -> str:
+    """Say what share of the units is one site's, and what weight it was registered with."""
+    weight = "" if site["weight"] is None else f", weight {site['weight']:g}"
+    return f"{100 * site['share']:.1f}%{weight}"
+
+
+def state_at(site: Row) -> str:
+    """Say what became of the requests to one site, and what it has left, by its own word or as registered."""
+    if site["announced"] is None:
+        registered = "not known" if site["registered"] is None else f"{site['registered']:,} registered"
+        return f"has not been there, {registered}"
+    lost = [("absent", site["absent"]), ("refused", site["refused"])]
+    if site["cohort"]:
+        lost = [("void", site["absent"] + site["refused"])]
+    said = [count(site["arrived"], "release"), *(["asked now"] if site["waiting"] else [])]
+    unused = site["asked"] if site["asked"] != site["records"] else 0
+    more = (("charged as missing", site["charged"]), ("asked for", unused))
+    said += [f"{number:,} {word}" for word, number in (*lost, *more) if number]
+    return f"{', '.join(said)}, {site['left']:,} left"
 
 
 def wealth_words(log_wealth: float) -> str:
@@ -104,11 +122,8 @@ def wealth_words(log_wealth: float) -> str:
 def threshold_rows(view: View) -> Folded:
     """Choose thresholds: all, or those around the one whose evidence is shown."""
     certificate: Certificate = view["certificate"]
-    stands = not view["check"]["revoked"]
-    rows = [
-        {**row.model_dump(), "chosen": stands and row.threshold == certificate.threshold}
-        for row in certificate.thresholds
-    ]
+    chosen = certificate.threshold if stands(view) else None
+    rows = [{**row.model_dump(), "chosen": row.threshold == chosen} for row in certificate.thresholds]
     if len(rows) > THRESHOLDS:
         place = next((i for i, row in enumerate(rows) if row["threshold"] == view["evidence"]["threshold"]), 0)
         start = min(max(0, place - THRESHOLDS // 2), len(rows) - THRESHOLDS)
@@ -125,14 +140,6 @@ def site_rows(view: View) -> Folded:
     rest = ordered[SITES:]
     used = sum(row["records"] for row in rest)
     return Folded(ordered[:SITES], f"{left_out(len(rest), 'site')} with {used:,} {view['certificate'].privacy.unit}s")
-
-
-def revoked_words(notice: Row | None) -> list[tuple[str, str]]:
-    """Say why a certificate was revoked, in its issuer's words, and what takes its place: each by name and value."""
-    if notice is None:
-        return []
-    instead = notice["superseded_by"]
-    return [("Reason", notice["reason"]), *([("Superseded by certificate", instead)] if instead else [])]
 
 
 def renewal_words(certificate: Certificate) -> str:
@@ -156,6 +163,133 @@ def strongest_words(certificate: Certificate) -> str:
         return ""
     accepted = f"accepts at least {percent_down(best.acceptance_lower)}"
     return f"risk at most {best.target_risk:g} at score >= {best.threshold!r}, which {accepted}; a gate may promise it"
+
+
+def scale_words(view: View) -> str:
+    """Say how the score is written, and what is accepted: 0 (worst) to 100 (best); accepted: at least 55.9."""
+    certificate: Certificate = view["certificate"]
+    claim, threshold = certificate.claim, certificate.threshold if stands(view) else None
+    words = f"{claim.scale.worst:g} (worst) to {claim.scale.best:g} (best)"
+    if threshold is None:
+        return words
+    own = "" if (claim.scale.worst, claim.scale.best) == (0, 1) else f', which is "score >= {threshold!r}" below'
+    return f"{words}; accepted: {raw_words(certificate, threshold)}{own}"
+
+
+def raw_words(certificate: Certificate, threshold: float) -> str:
+    """Say what a threshold accepts, on the score's own scale."""
+    return f"{side_words(certificate)} {certificate.claim.scale.value(threshold):.6g}"
+
+
+def side_words(certificate: Certificate) -> str:
+    """Say on which side of a threshold scores are accepted, on their own scale."""
+    return "at least" if certificate.claim.scale.best > certificate.claim.scale.worst else "at most"
+
+
+def odds_words(probability: float) -> str:
+    """Write a probability as so many of a hundred, or of more where it is not a whole number of them."""
+    for many in (100, 1_000, 10_000, 100_000):
+        number = probability * many
+        if round(number) >= 1 and math.isclose(number, round(number), rel_tol=1e-9):
+            return f"{round(number):,} of {many:,}"
+    return f"{math.ceil(probability * 1_000_000):,} of 1,000,000"
+
+
+def sure_words(certificate: Certificate) -> str:
+    """Say how often such a certificate is wrong."""
+    each = odds_words(certificate.failure_probability)
+    words = f"If what it rests on holds, on average at most {each} such runs end in a false sentence."
+    if certificate.tries == 1:
+        return words
+    every = odds_words(certificate.failure_probability_of_all_tries)
+    return f"{words} Of all {certificate.tries} registered on these records, at least one is false in at most {every}."
+
+
+def data_words(certificate: Certificate) -> str:
+    """Say whose data it rests on: units, sites, rounds, dates."""
+    unit, sites = certificate.privacy.unit, sum(site.records > 0 for site in certificate.sites)
+    words = f"{count(certificate.records, unit)} of {count(sites, 'site')}, in {used_words(certificate)}"
+    if certificate.expires is None:
+        return f"{words}."
+    first = moment((certificate.expires - timedelta(days=certificate.claim.validity_days)).isoformat())
+    return f"{words}; released from {first} to {moment(certificate.calibrated)}."
+
+
+def stopped_words(view: View) -> str:
+    """Say why a run stopped, or that it goes on."""
+    now, unit = view["progress"], view["certificate"].privacy.unit
+    if now["ended"] is None:
+        return "It has not: the run goes on."
+    if now["ended"] == "certified" and now["policy"] == "enough":
+        return f"The target was shown, and more {unit}s would have gained little."
+    return {
+        "certified": "The target was shown, and the registered rule stops there.",
+        "rounds used": f"All {now['most_rounds']} registered rounds were over.",
+        "units used": f"The sites had too few {unit}s left for another round.",
+    }[now["ended"]]
+
+
+def unused_words(view: View) -> str:
+    """Say how many units were not asked for."""
+    now, unit = view["progress"], view["certificate"].privacy.unit
+    asked = sum(site["asked"] for site in view["sites"])
+    if now["not_there"] or now["ended"] is None:
+        return f"{left_words(view)[:1].upper()}{left_words(view)[1:]}."
+    if not now["left"]:
+        return f"None: all {count(asked, unit)} of the sites were asked for."
+    return f"{count(now['left'], unit)} of {asked + now['left']:,}; they are not spent."
+
+
+def tries_words(certificate: Certificate) -> str:
+    """Say which try on the same records this is."""
+    if certificate.tries == 1:
+        return "The first registration on these records, as the sites say."
+    return (
+        f"Registration {certificate.tries} on the same records, as the sites say; their failure probabilities add up."
+    )
+
+
+def carried_words(view: View) -> str:
+    """Say which claim is the strongest that the evidence carries."""
+    certificate: Certificate = view["certificate"]
+    if certificate.status == "OPEN" or not stands(view):
+        return "None at present."
+    best = certificate.strongest
+    if best is None or best.target_risk == certificate.target_risk:
+        return "The sentence above." if certificate.threshold is not None else "None."
+    return (
+        f"Risk at most {best.target_risk:g}, for scores of {raw_words(certificate, best.threshold)}, which accepts"
+        f" at least {percent_down(best.acceptance_lower)} of traffic."
+    )
+
+
+def use_words(view: View) -> tuple[str, str]:
+    """Say how the certificate is used in production, and with which command ("" where it may not be)."""
+    certificate: Certificate = view["certificate"]
+    if certificate.status == "OPEN":
+        return "Not yet: nothing is certified while the run is open.", ""
+    if not stands(view):
+        return "Not any more: a gate refuses it, or must be halted.", ""
+    command = f"fedsrc gate serve {shlex.quote(view['folder'])} --trust {certificate_key(view)}"
+    best = certificate.strongest
+    if certificate.threshold is not None:
+        other = f" For a risk among the other targets add {TARGET}." if also_rows(certificate) else ""
+        words = f"Accept an answer when its score is {raw_words(certificate, certificate.threshold)}, and no other"
+        return f"{words}; a gate does that.{other}", command
+    if best is None:
+        return "Not at all: nothing is certified.", ""
+    return "Not for the target. For the strongest claim, by a gate that promises it.", f"{command} {TARGET}".replace(
+        "RISK", f"{best.target_risk:g}"
+    )
+
+
+def certificate_key(view: View) -> str:
+    return view["check"]["key"] or "KEY"
+
+
+def risk_share(risk_upper: float) -> str:
+    """Write a bound on the risk, or that there is none."""
+    return "no bound on the risk" if risk_upper >= 1 else f"risk at most {rounded_up(risk_upper)}"
 
 
 def mixture_words(certificate: Certificate) -> str:

@@ -14,16 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedsrc.common.canonical import canonical_bytes
-from fedsrc.monitor.monitor import Word, brief
+from fedsrc.monitor.monitor import brief
 from fedsrc.monitor.monitor import state as monitor_state
 from fedsrc.planning.forecast import Forecast, after_abstention
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.damage import check_same
 from fedsrc.protocol.disclosure import noise_words
 from fedsrc.protocol.judgements import Betting
+from fedsrc.protocol.monitor_status import Word
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.succession import ANYONE, Keys, keys_of
+from fedsrc.report.standing import stands, statuses
 from fedsrc.server.follow import Follower
 from fedsrc.server.issue import issue
 from fedsrc.server.verify import revocation_of
@@ -42,12 +44,11 @@ class Watched(NamedTuple):
 
 
 MEANING = {
-    "CERTIFIED": "the evidence reached its line; the sentence stands on the assumptions below",
+    "CERTIFIED": "shown by the evidence, if what it rests on holds",
     "OPEN": "still collecting; nothing is certified yet",
     "BEYOND": "still collecting; the claim is made when the registered rule ends the run",
     "REACHED": "the run is about to end",
-    "ABSTAIN": "the run has ended and the evidence did not reach its line; no threshold is certified",
-    "REVOKED": "its issuer has revoked it; it certifies nothing any more",
+    "ABSTAIN": "the run has ended, and its evidence does not show the target; nothing is certified for it",
 }
 
 
@@ -67,9 +68,9 @@ def view_run(
     return build_view(run, keys=keys, revocations=revocations, outlook=outlook, monitor=monitor, version=version)
 
 
-def watched_by(monitor: Path, run: Path, *, trusted: tuple[str, ...] = ()) -> Watched:
+def watched_by(monitor: Path, run: Path, *, trusted: tuple[str, ...] = (), successions: Iterable[Path] = ()) -> Watched:
     """Read the state of a run's monitor from the monitor's folder, which is verified."""
-    found = monitor_state(monitor, trusted=trusted, certificate=run)
+    found = monitor_state(monitor, trusted=trusted, successions=successions, certificate=run)
     return Watched(found.state, brief(found))
 
 
@@ -94,13 +95,13 @@ def build_view(
     """Build the view of a run as far as it was read."""
     certificate = issue(run.registration, run.replay, run.chain)
     check = _check(run, certificate, keys, revocations, now or datetime.now(UTC))
-    return {
+    view = {
         "format": FORMAT,
         "fedsrc": version,
         "folder": str(run.folder),
-        "status": "REVOKED" if check["revoked"] else certificate.status,
-        "sentence": _sentence(run, certificate, check),
-        "meaning": _meaning(run, certificate, check),
+        "sentence": _sentence(run, certificate),
+        "struck": "",
+        "meaning": _meaning(run, certificate),
         "check": check,
         "certificate": certificate,
         "noise": noise_words(run.registration),
@@ -111,6 +112,10 @@ def build_view(
         "monitor": None if monitor is None else monitor._asdict(),
         "verify": f"fedsrc verify {shlex.quote(str(run.folder))}",
     }
+    worst = statuses(view)[0]
+    if not stands(view):
+        view |= {"sentence": worst.words, "struck": view["sentence"]}
+    return {**view, "status": worst.word}
 
 
 def view_json(view: View) -> str:
@@ -124,16 +129,17 @@ def _check(run: Follower, certificate: Certificate, keys: Keys, revocations: Pat
     path, known = run.folder / CERTIFICATE, bool(keys.trusted)
     if not path.exists():
         words = "there is no certificate yet" if certificate.status == "OPEN" else "the certificate is not yet written"
-        return {"certificate": False, "key": None, "trusted": False, "expired": False, "revoked": None, "words": words}
+        none = {"number": None, "key": None, "trusted": False, "expired": False, "revoked": None}
+        return {"certificate": False, **none, "words": words}
     found = Certificate.read(path)
     check_same(found, certificate, str(path), server_key=run.registration.server_key, keys=keys)
     words = "recomputed from registration and transcript, and its signature fits"
-    words += "; the key is one you trust" if known else "; its key was not compared with one you trust"
     late = certificate.expires is not None and now > certificate.expires
     notice = revocation_of(found, run.folder, keys, revocations)
     revoked = None if notice is None else notice.model_dump()
     return {
         "certificate": True,
+        "number": found.digest,
         "key": found.key,
         "trusted": known,
         "expired": late,
@@ -142,10 +148,8 @@ def _check(run: Follower, certificate: Certificate, keys: Keys, revocations: Pat
     }
 
 
-def _sentence(run: Follower, certificate: Certificate, check: View) -> str:
-    """Return the certificate's sentence, or what stands in its place once the line is reached or it is revoked."""
-    if check["revoked"]:
-        return revoked_sentence(check["revoked"])
+def _sentence(run: Follower, certificate: Certificate) -> str:
+    """Return the certificate's sentence, or what stands in its place once the target is shown and rounds go on."""
     if certificate.status != "OPEN" or run.reached is None:
         return certificate.statement
     next_comes = "the run is about to end"
@@ -155,19 +159,10 @@ def _sentence(run: Follower, certificate: Certificate, check: View) -> str:
         next_comes = f"{'more units are used while they gain' if gaining else 'the registered rounds go on'} before"
         next_comes += " anything is claimed"
         next_comes += "" if stays else ", and it may fall back"
-    return f"The evidence has reached its line in round {run.reached}; {next_comes}."
+    return f"The evidence has shown the target since round {run.reached}; {next_comes}."
 
 
-def revoked_sentence(notice: View) -> str:
-    """Return what stands in the place of a certificate's sentence once it is revoked."""
-    return f"This certificate was revoked on {notice['time']}. What it said no longer stands."
-
-
-def _meaning(run: Follower, certificate: Certificate, check: View) -> str:
-    if check["revoked"]:
-        return MEANING["REVOKED"]
-    if check["expired"]:
-        return f"expired on {certificate.expires_on}; the sentence no longer stands"
+def _meaning(run: Follower, certificate: Certificate) -> str:
     if certificate.status == "OPEN" and run.reached is not None:
         return MEANING["BEYOND" if run.beyond else "REACHED"]
     return MEANING[certificate.status]
@@ -222,6 +217,8 @@ def _progress(run: Follower) -> View:
         "waiting": len(replay.asked) + len(replay.due),
         "answered": len(replay.answered),
         "reached": run.reached,
+        "ended": replay.ended,
+        "policy": run.registration.schedule.policy,
         "left": sum(replay.left),
         "registered": _registered(run),
         "absent": replay.absent,

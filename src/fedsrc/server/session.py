@@ -18,6 +18,7 @@ from fedsrc.common.words import risk_words
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.certificate import Certificate, MonitorAccount
 from fedsrc.protocol.handshake import Hello
+from fedsrc.protocol.monitor_status import MonitorStatus
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration, Site
 from fedsrc.protocol.transcript import Absent, Announced, Asked, Closed, Entry, Transcript
@@ -110,8 +111,11 @@ class Session:
         return lines
 
     def finish(self) -> Certificate | MonitorAccount:
-        """Sign what the transcript comes to, and save it beside the transcript."""
+        """Sign what the transcript comes to, and save it beside the transcript; a monitor's status for gates first, so
+        that no alarm is told without it."""
         signed = conclude(self.registration, self.replay, self.transcript.chain).signed(self.key)
+        if isinstance(signed, MonitorAccount):
+            MonitorStatus.of(signed, self.key).save(self.folder)
         signed.save(self.folder / CERTIFICATE)
         return signed
 

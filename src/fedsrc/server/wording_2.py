@@ -15,6 +15,7 @@ from fedsrc.protocol.disclosure import released_development
 from fedsrc.protocol.judgements import Sealed
 from fedsrc.protocol.protection import Privacy
 from fedsrc.protocol.registration import Holder, OnDemand, Registration
+from fedsrc.protocol.scale import Scale
 from fedsrc.server.alarm import Watch
 from fedsrc.server.bounds import Bounds
 from fedsrc.server.state import Replay
@@ -70,7 +71,8 @@ def _said(registration: Registration, replay: Replay, shown: OtherTarget, fails_
 
 def claimed(registration: Registration, shown: OtherTarget) -> str:
     """What is claimed of risk and acceptance: shares of answers, or chances of a random answer of a random source."""
-    privacy, risk, gate = registration.privacy, _percent(shown.target_risk), f"score >= {shown.threshold!r}"
+    privacy, risk = registration.privacy, _percent(shown.target_risk)
+    gate = f"score >= {shown.threshold!r}{_on_scale(registration, shown.threshold)}"
     accepted = _percent(shown.acceptance_lower, down=True)
     graded = privacy.loss_grid > 1
     if not privacy.sources_alike:
@@ -83,6 +85,15 @@ def claimed(registration: Registration, shown: OtherTarget) -> str:
         bad = f"it is unsupported with probability at most {risk}"
     pick = "Pick a source at random, then one of its answers at random"
     return f"{pick}: if it is accepted ({gate}; at least {accepted} are), {bad}{_as_labelled(registration, shown)}"
+
+
+def _on_scale(registration: Registration, threshold: float) -> str:
+    """Say where a threshold lies on the scale that scores are written on; "" if that is 0 to 1."""
+    scale = registration.claim.scale
+    if scale == Scale():
+        return ""
+    side = "more" if scale.best > scale.worst else "less"
+    return f", that is {scale.value(threshold):.6g} or {side} on the scale {scale}"
 
 
 def _as_labelled(registration: Registration, shown: OtherTarget) -> str:
@@ -350,7 +361,8 @@ def monitor_statement(registration: Registration, watch: Watch) -> str:
     """The one plain sentence of a monitor."""
     unit = registration.privacy.unit
     whose = "random answers of random sources" if registration.privacy.sources_alike else "answers"
-    gate = f"{whose} with a score of at least {registration.thresholds.values[0]!r}"
+    threshold = registration.thresholds.values[0]
+    gate = f"{whose} with a score of at least {threshold!r}{_on_scale(registration, threshold)}"
     risk, missed = _percent(watch.method.risk), registration.labelling.missed
     if watch.alarm is not None:
         ones = "those labelled unsupported" if missed else "unsupported ones"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 from fedsrc.common.words import ADJACENCY
 from fedsrc.errors import FedsrcError
@@ -49,12 +50,32 @@ def check_limit(ledger: Ledger, site: str, registration: Registration) -> None:
         )
 
 
+class RequestSizes(NamedTuple):
+    """How many units one request asks of a site: as a rule, and at most while it has missed none."""
+
+    usual: int
+    most: int
+
+
+def request_sizes(registration: Registration, site: str) -> RequestSizes:
+    """Return what a request asks of a site: its share of a round, and up to half as much again where a rest that is
+    too small for a release of its own joins it."""
+    schedule, place, sites = registration.schedule, registration.site(site), len(registration.sites)
+    weighed = registration.weights is not None and schedule.policy != "recruit"
+    share = (place.weight or 0.0) * sites if weighed else 1.0
+    largest = float(sites) if registration.monitor is not None and not weighed else share  # mixed by what they have
+    most = math.ceil(1.5 * largest * schedule.size(schedule.rounds)) if share else 0
+    room = most if place.capacity is None else place.capacity
+    return RequestSizes(min(room, round(share * schedule.batch)), min(room, most))
+
+
 def describe_registration(registration: Registration, site: str) -> list[str]:
     """Describe what a registration asks of a site."""
     claim, privacy = registration.claim, registration.privacy
     place, other = registration.site(site), other_of(privacy.adjacency)
     who = "one holder answers for all sites; its" if registration.held else "site's"
     capacity = "as many as it has" if place.capacity is None else f"at most {place.capacity:,}"
+    asked, behind = request_sizes(registration, site), "" if registration.weights is None else ", more if it is behind"
     schedule = registration.schedule
     cohort = None if registration.cohorts is None else registration.cohorts.of(site).name
     grows = "" if schedule.growth == 1 else f", {schedule.growth:g} times as many each round"
@@ -62,7 +83,8 @@ def describe_registration(registration: Registration, site: str) -> list[str]:
         f"Registration {registration.digest}",
         f"  {_purpose(registration)}",
         f"  (its word for the loss: {claim.loss}; for the traffic: {claim.population})",
-        f"  asks for noised totals of about {schedule.batch:,} {privacy.unit}s at a time{grows}, {capacity}",
+        f"  asks for noised totals of about {asked.usual:,} {privacy.unit}s at a time{grows} (at most {asked.most:,} in"
+        f" one request{behind}), and {capacity} in all",
         f"  each {privacy.unit} once: epsilon {privacy.epsilon:g} at delta {privacy.delta:g} (smaller is more private)",
         *_against_whom(registration, site),
         f"  with {noise_words(registration, cohort)}",
@@ -126,14 +148,39 @@ def status_words(ledger: Ledger, site: str) -> list[str]:
     return lines
 
 
+def status_data(ledger: Ledger, site: str) -> dict[str, Any]:
+    """Return a site's account and policy as data."""
+    return {
+        "max_epsilon": ledger.max_epsilon(),
+        "tables": [
+            {"table": each.intake.content, "units": each.intake.units, "spent": each.spent, "releases": each.releases,
+             "left": 0 if locked(each) else each.intake.units - each.spent, "locked": locked(each)}
+            for each in ledger.accounts(site)
+        ],
+        "allowed": [
+            {"registration": each.digest, "target_risk": each.promised_risk, "unit": each.privacy.unit,
+             "spent": ledger.given(site, each.digest)}
+            for each in ledger.allowed(site)
+        ],
+    }  # fmt: skip
+
+
+def locked(account: Account) -> bool:
+    """Whether a table chose thresholds or a score, so that it can no longer calibrate."""
+    return account.intake.cut == DEVELOPMENT
+
+
 def _account(account: Account) -> list[str]:
     intake = account.intake
     left = intake.units - account.spent
     order = "in the table's order" if intake.seed == IN_ORDER else "shuffled"
     words = [f"  table {intake.content[:16]}...: {intake.units:,} units ({intake.cut}), {order}"]
     words += _developed(account.developed)
-    if intake.cut == DEVELOPMENT:
-        return [*words, "    it chose thresholds or a score and cannot calibrate"]
+    if locked(account):
+        return [
+            *words,
+            f"    locked: its {intake.units:,} units chose thresholds or a score, and can no longer calibrate",
+        ]
     if account.asserted:
         words.append("    that none of its units was in an earlier table was asserted (--fresh), not seen")
     if not account.releases:

@@ -36,8 +36,8 @@ SELECT digests FROM row JOIN intake ON intake = number WHERE bucket = ?1 AND (co
 """
 DEVELOPMENT = "development records"
 FIRST_CUT = (
-    "the first cut stands: run again with the same columns, unit and registration (or without one, as then),"
-    " or bring records that were not in this table"
+    "the first cut stands: run again with the same columns, scale, label words, unit and registration (or without"
+    " one, as then), or bring records that were not in this table"
 )
 BUCKETS = 64  # rows are compared a bucket at a time, so that a table need not be in memory whole
 
@@ -106,7 +106,7 @@ class Recognition:
 
     def other_columns(self) -> FedsrcError:
         """Return the error for a known table that is cut by other columns."""
-        what = "this table was taken in before, cut by other columns"
+        what = "this table was taken in before, cut by other columns or read otherwise"
         return FedsrcError(what, where=self.where, hint=FIRST_CUT)
 
     def _learn(self, intake: Intake, names: Names) -> None:

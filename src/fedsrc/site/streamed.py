@@ -12,11 +12,12 @@ from fedsrc.common.signing import Key
 from fedsrc.maths.arrays import Ints
 from fedsrc.protocol.protection import Development
 from fedsrc.protocol.registration import Registration
+from fedsrc.records.columns import NEEDED
 from fedsrc.records.development import cut_words, in_development
 from fedsrc.records.masses import counted
 from fedsrc.records.order import Positions
 from fedsrc.records.stream import Contents, Table, examine
-from fedsrc.records.table import NEEDED, Part
+from fedsrc.records.table import Part
 from fedsrc.records.units import Records, Units
 from fedsrc.records.window import Window
 from fedsrc.site.admission import check_mask_key
@@ -74,7 +75,7 @@ def count(registration: Registration, contents: Contents, intake: Intake, first:
 def _calibrating(registration: Registration, contents: Contents) -> Iterator[tuple[Part, Positions]]:
     """Yield the table batch by batch, and which rows of each calibrate: those outside the development part."""
     table, check, development = contents.table, contents.table.check(), _inside(registration)
-    used = table.columns.used(table.present)
+    used = table.settled.used(table.present)
     wanted = NEEDED if development is None else (*NEEDED, "id")
     for frame in table.frames([used[what] for what in wanted if what in used]):
         first, part = check.rows, check.part(frame)
@@ -101,5 +102,6 @@ def open_site(
     cohort's member."""
     check_mask_key(registration, name, mask)
     if isinstance(found, Table):
+        found = found.under(registration.claim)
         return open_table(registration, name, found, ledger, fresh=fresh, key=key, mask=mask)
     return open_sites(registration, found.at(name), ledger, fresh=fresh, keys={name: key}, mask=mask)[0]

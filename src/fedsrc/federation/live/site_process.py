@@ -19,9 +19,10 @@ from fedsrc.site.ledger import Ledger
 def serve_site(
     registration: Registration, name: str, table: Table, ledger: Path, key: Key, *, mask: Path | None = None,
     socket: Path, node: NodePlan | None, node_key: str | None, fresh: bool, tell: Callable[[str], None],
+    ready: Callable[[int], None] = lambda _: None,
 ) -> None:  # fmt: skip
     """Answer until interrupted. `mask` is the file of the site's mask key, in a cohort; `node_key` names the key of the
-    node that carries its messages."""
+    node that carries its messages; `ready` is called with the site's units once it listens."""
     with closing(Ledger(ledger, must_exist=True)) as book:
         secret, sent = (None, None) if mask is None else (load(mask), sent_beside(mask))
         guard = Guard(
@@ -32,6 +33,7 @@ def serve_site(
         door = Door(socket, guard.letter, tell=tell)
         keeper = None if node is None else NodeKeeper(node, tell)
         tell(f"site {name!r} listens at {socket} with {units:,} units, for {registration.digest}")
+        ready(units)
         try:
             if keeper is not None:
                 keeper.start()

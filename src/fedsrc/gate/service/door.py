@@ -26,7 +26,10 @@ MOST_SCORES = 1_000
 TWICE = "body: a name is given twice"
 OUR_NAMES = ("body", "score", "scores")
 ABOUT = "Accepts a score if it reaches a certified threshold. Only scores come in: no question, no answer."
-Score = Annotated[float | None, Field(description="In [0, 1]; any other number, or null, is not accepted.")]
+Score = Annotated[
+    float | None,
+    Field(description="On the registered scale, [0, 1] unless one was registered; anything else is not accepted."),
+]
 
 
 class Sent(BaseModel):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fedsrc.gate.gate import ACCEPTED, REASONS, Reason, Status
 
 REFUSED = (404, 405, 408, 413, 421, 422, 429, 500)
+MONITOR = ("certified", "still supported", "alarm", "no valid status")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Samples = Iterable[tuple[Mapping[str, str], float]]
 
@@ -42,6 +43,10 @@ class Metrics:
                            [({}, status.seconds_left)])  # fmt: skip
         yield from _family("fedsrc_gate_threshold", "gauge", "The threshold in force.",
                            [({"certificate": status.certificate}, status.threshold)])  # fmt: skip
+        if status.monitor or status.monitor_problem:
+            now = "no valid status" if status.monitor_problem else status.monitor
+            yield from _family("fedsrc_gate_monitor", "gauge", "1 for where the monitor stands.",
+                               [({"state": each}, float(each == now)) for each in MONITOR])  # fmt: skip
         yield from _family("fedsrc_gate_target_risk", "gauge", "The risk that is promised of accepted answers.",
                            [({"certificate": status.certificate}, status.target_risk)])  # fmt: skip
 
