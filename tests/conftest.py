@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,16 @@ if find_spec("hypothesis"):
 
     settings.register_profile("fedsrc", deadline=None)  # a slow machine is not a wrong program
     settings.load_profile("fedsrc")
+
+
+@pytest.fixture(scope="module")
+def warmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A `fedsrc` that is loaded once, and starts at once."""
+    from tests.support.warm import warm_command
+
+    command = tmp_path_factory.mktemp("bin") / "fedsrc"
+    with warm_command(command):
+        yield command
 
 
 def over_budget(reports: list[pytest.TestReport]) -> list[str]:

@@ -19,7 +19,6 @@ import runpy
 import signal
 import socket
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,18 +27,9 @@ import pytest
 
 from tests.support import ROOT
 from tests.support.reader import Reader, Step, console, missing, steps
-from tests.support.warm import warm_command
 
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("examples/*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("paper/*.md")]
-
-
-@pytest.fixture(scope="module")
-def warmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A `fedsrc` that starts at once, for all readers."""
-    command = tmp_path_factory.mktemp("bin") / "fedsrc"
-    with warm_command(command):
-        yield command
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ import numpy as np
 import pytest
 
 from fedsrc.cli.streams import in_flags
-from tests.support.warm import warm_command
 
 KEYS = {
     "status", "threshold", "target_risk", "contrast_upper", "acceptance_lower", "risk_upper", "records", "rounds",
@@ -39,19 +37,11 @@ class Result:
         return found
 
 
-@pytest.fixture(scope="module")
-def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """`fedsrc`, loaded once for all calls."""
-    client = tmp_path_factory.mktemp("bin") / "fedsrc"
-    with warm_command(client):
-        yield client
-
-
 @pytest.fixture
-def fedsrc(tmp_path: Path, command: Path) -> Any:
+def fedsrc(tmp_path: Path, warmed: Path) -> Any:
     def call(*args: str, **env: str) -> Result:
         variables = {**os.environ, "HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": str(tmp_path / "config"), **env}
-        command_line = [str(command), *args]
+        command_line = [str(warmed), *args]
         return Result(
             subprocess.run(command_line, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
         )

@@ -19,8 +19,8 @@ from fedsrc.maths.kinds import Adjacency
 from fedsrc.planning.forecast import forecasts, from_declared, from_development
 from fedsrc.planning.plan import availability_words
 from fedsrc.protocol.registration import Registration
+from fedsrc.records.scan import SUFFIXES
 
-TABLES = (".csv", ".tsv", ".xlsx", ".parquet", ".jsonl", ".ndjson")
 LEVELS = (float("inf"), 8.0, 4.0, 2.0, 1.0)
 
 
@@ -43,7 +43,7 @@ def forecast_command(registration: Path, records: Path | None, output: str, **gi
 
     From --records it is exact, without noise: for whoever may see them.
     """
-    if registration.suffix.lower() in TABLES:
+    if registration.suffix.lower() in SUFFIXES:
         told = command("fedsrc", "certify", registration, "--check", "--target", 0.2, "--epsilon", 4)
         what = "this is a table; a forecast is of a registration, from --records or rates"
         raise FedsrcError(what, where=str(registration), hint=f"without a registration: {told}")

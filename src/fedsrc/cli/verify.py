@@ -14,13 +14,10 @@ from fedsrc.cli.streams import say
 from fedsrc.cli.types import DIGITS, AnyPath
 from fedsrc.errors import DamagedError, FedsrcError
 from fedsrc.monitor.monitor import brief, state
-from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.succession import keys_of
-from fedsrc.report.carried import MONITOR, opened
+from fedsrc.report.carried import FILES, MONITOR, opened
 from fedsrc.server.verify import verify
-
-RUN_FILES = (REGISTRATION, TRANSCRIPT, CERTIFICATE)
 
 
 def digest_of(registration: str) -> str:
@@ -48,7 +45,7 @@ def verify_command(place: Path, output: str, **given: Any) -> None:
     there = False
     try:
         with opened(place) as folder:
-            there = all((folder / name).exists() for name in RUN_FILES)
+            there = all((folder / name).exists() for name in FILES)
             _verify(folder, place, output, **given)
     except FedsrcError as error:
         if not (there or isinstance(error, DamagedError)):

@@ -20,6 +20,11 @@ def real_time(value: str) -> str:
 Time = Annotated[str, AfterValidator(real_time)]
 
 
+def instant(time: str) -> datetime:
+    """Return the moment that a time of this spelling names."""
+    return datetime.strptime(time, TIME).replace(tzinfo=UTC)
+
+
 def utc_now() -> str:
     """Return the current time as releases write it."""
     return datetime.now(UTC).strftime(TIME)

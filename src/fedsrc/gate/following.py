@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import logging
 import math
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from fedsrc.common.clock import TIME
+from fedsrc.common.clock import instant
 from fedsrc.errors import FedsrcError
 from fedsrc.gate.trust import SKEW, Trusted
 from fedsrc.protocol.monitor_status import MonitorStatus, read_status
@@ -96,9 +95,9 @@ class Following:
                 what = f"the monitor is of target {found.target_risk!r}, and {certificate.target_risk!r} is promised"
                 raise FedsrcError(what, where=where, hint="register a monitor of the same target")
             _check_later(found, seen.status, where)
-            if _seconds(found.time) > now + SKEW:
+            if instant(found.time).timestamp() > now + SKEW:
                 raise FedsrcError(f"the status of the monitor is dated {found.time}, after this clock", where=where)
-        silent = math.inf if self._days is None else _seconds(found.latest or found.time) + self._days * DAY
+        silent = math.inf if self._days is None else instant(found.latest or found.time).timestamp() + self._days * DAY
         return Word(found, None, silent, now)
 
 
@@ -110,7 +109,3 @@ def _check_later(found: MonitorStatus, seen: MonitorStatus | None, where: str) -
         raise FedsrcError(OTHER, where=where, hint="start a new gate if this is meant")
     if found.time < seen.time or found.rounds < seen.rounds or found.records < seen.records:
         raise FedsrcError(OLDER, where=where, hint=f"that one was written at {seen.time}, after round {seen.rounds}")
-
-
-def _seconds(time: str) -> float:
-    return datetime.strptime(time, TIME).replace(tzinfo=UTC).timestamp()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from fedsrc.common.canonical import digest_bytes
-from fedsrc.common.clock import TIME
+from fedsrc.common.clock import instant
 from fedsrc.common.values import Hex
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.certificate import Certificate, Signed, parse_signed
@@ -75,7 +74,7 @@ def read_trusted(text: str, keys: Keys, where: str, target: float | None = None)
         what = f"the certificate certifies nothing: its status is {found.status!r}"
         raise FedsrcError(what, where=where, hint=_other_hint(found))
     shown = found.claim_at(found.target_risk if target is None else target, where)
-    begins = datetime.strptime(found.calibrated, TIME).replace(tzinfo=UTC).timestamp() - SKEW
+    begins = instant(found.calibrated).timestamp() - SKEW
     return Trusted(found, text, shown.target_risk, shown.threshold, begins, found.expires.timestamp())
 
 

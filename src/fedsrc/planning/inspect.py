@@ -14,7 +14,7 @@ from fedsrc.errors import FedsrcError, UndecidedError
 from fedsrc.planning.labels import development_labels
 from fedsrc.planning.register import development_part
 from fedsrc.protocol.scale import Scale
-from fedsrc.records.columns import Columns
+from fedsrc.records.columns import ORDER, Columns
 from fedsrc.records.guess import settle
 from fedsrc.records.scan import readable, scan
 from fedsrc.records.table import Missing, collect_records
@@ -165,7 +165,7 @@ def _settings(asked: Columns, found: Columns, questions: list[dict[str, Any]], m
     """Return what to say to read the table so again; not what only its owner can answer."""
     left = {each["argument"] for each in questions}
     settings: dict[str, Any] = {}
-    for what in ("score", "loss", "site", "source", "id", "group"):
+    for what in ORDER:
         name = getattr(found, what)
         if name is not None and name != what and f"{what}_column" not in left:
             settings[f"{what}_column"] = name

@@ -26,6 +26,7 @@ ENCODINGS = {"utf-8": "UTF-8", "utf-16-le": "UTF-16", "utf-16-be": "UTF-16", "cp
 NULS = 0.1  # share of bytes that are zero in UTF-16, at least: digits, separators and Latin letters are half zero
 DECIMAL_COMMA = r"^(\s*[-+]?\d*),(\d+\s*%?\s*)$"
 TEXT = (".csv", ".tsv")
+SUFFIXES = (*TEXT, ".xlsx", ".parquet", ".jsonl", ".ndjson")
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,9 @@ def scan(path: Path) -> tuple[pl.LazyFrame, Place]:
     if suffix in TEXT:
         return _text(path, *_form(path))
     raise FedsrcError(
-        f"unknown kind of table {suffix!r}", where=str(path), hint="use .csv, .tsv, .xlsx, .parquet, .jsonl or .ndjson"
+        f"unknown kind of table {suffix!r}",
+        where=str(path),
+        hint=f"use {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}",
     )
 
 

@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from fedsrc.common.durable import read_bytes
 from fedsrc.errors import DamagedError, FedsrcError
-from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, STATUS, TRANSCRIPT
 from fedsrc.protocol.notices import Revocation, beside
 from fedsrc.report.view import View
 
@@ -29,7 +29,6 @@ LONGEST = 20_000_000  # bytes of a page that is read
 MONITOR = "monitor"
 FILES = (REGISTRATION, TRANSCRIPT, CERTIFICATE)
 NOTICE = beside(Path(CERTIFICATE)).name
-STATUS = "status.json"  # of a monitor
 KNOWN = {*FILES, NOTICE, *(f"{MONITOR}/{name}" for name in (*FILES, STATUS))}
 LINK = "data:application/zip;base64,"
 DAY = (1980, 1, 1, 0, 0, 0)  # the same run makes the same page

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
 
-from fedsrc.common.clock import TIME
+from fedsrc.common.clock import instant
 from fedsrc.protocol.certificate import (
     Certificate,
     MonitorAccount,
@@ -198,7 +198,7 @@ def _expiry(calibrated: str, days: int) -> datetime | None:
     """Counted from the earliest release, so that one clock that is fast extends nothing."""
     if not calibrated:
         return None
-    return datetime.strptime(calibrated, TIME).replace(tzinfo=UTC) + timedelta(days=days)
+    return instant(calibrated) + timedelta(days=days)
 
 
 def _number(value: float) -> float:

@@ -12,13 +12,13 @@ from __future__ import annotations
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 
 from fedsrc.common.canonical import canonical_bytes
-from fedsrc.common.clock import TIME, utc_now
+from fedsrc.common.clock import TIME, instant, utc_now
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.messages import Request
 from fedsrc.protocol.registration import OnDemand, Registration
@@ -130,7 +130,7 @@ def due_at(registration: Registration, opened: str) -> datetime | None:
     labelling = registration.labelling
     if not isinstance(labelling, OnDemand) or labelling.hours is None:
         return None
-    return datetime.strptime(opened, TIME).replace(tzinfo=UTC) + timedelta(hours=labelling.hours)
+    return instant(opened) + timedelta(hours=labelling.hours)
 
 
 def _check_due(registration: Registration, opened: Opened, missing: int) -> None:
