@@ -20,9 +20,12 @@ def write(path: str, size: int, *columns: str, wrong: float = 0.35, bad: float =
         table = csv.writer(file)
         table.writerow(columns)
         for i in range(size):
-            loss, year = int(draw.random() < wrong), draw.randint(1800, 1999)
+            ward = "adults" if i % 3 else "children"
+            worse = 1.5 if "ward" in columns and ward == "children" else 1.0
+            loss, year = int(draw.random() < worse * wrong), draw.randint(1800, 1999)
             score = min(1.0, max(0.0, draw.gauss(bad if loss else good, 0.15)))
             row = {"id": f"{path}-{i}", "site": draw.choice(["north", "south"]), "score": f"{score:.3f}", "loss": loss}
+            row |= {"ward": ward}
             row |= {"question": f"When did house {i} open?", "evidence": f"House {i} opened in {year}."}
             table.writerow((row | {"response": f"In {year + loss}."})[name] for name in columns)
 
@@ -44,6 +47,7 @@ if __name__ == "__main__":
     write("dev.csv", 1500, *labelled)
     for name in ("table.csv", "fresh.csv"):
         write(name, 6000, *labelled)
+    write("wards.csv", 6000, "id", "ward", "score", "loss")
     write("log.csv", 6000, "id", "score", "question", "evidence", "response")
     write_answers("answers.jsonl", 3000)
     write("week1.csv", 800, *labelled)

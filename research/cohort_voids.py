@@ -24,7 +24,7 @@ from fedsrc.protocol.judgements import Sealed
 from fedsrc.protocol.registration import Registration
 from fedsrc.server import sealed
 from fedsrc.server.bounds import Look, Sample, look
-from fedsrc.server.tally import Charge, empty, lose, masses, released_shape
+from fedsrc.server.tally import Charge, empty, lose, masses
 from fedsrc.simulate.population import Support
 from fedsrc.simulate.trials import discrete_gaussian
 from research.benchmarks.sealed_validity import BLOCK, answers, registered, sources
@@ -83,7 +83,7 @@ class _Run:
     def __init__(self, setting: Setting, rule: Rule, trials: int) -> None:
         self.setting, self.reg = setting, setting.registration
         self.charged, self.margins = rule.then != "left out", rule.then == "charged"
-        self.sums = np.zeros((trials, *released_shape(self.reg.mechanism)), dtype=np.int64)
+        self.sums = np.zeros((trials, *self.reg.mechanism.shape), dtype=np.int64)
         self.noises = np.zeros(trials, dtype=np.int64)
         self.certified: Bools = np.zeros(trials, dtype=np.bool_)
 

@@ -30,7 +30,7 @@ from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import above, contrasts
 from fedsrc.server import sealed
 from fedsrc.server.bounds import Look, Sample, look
-from fedsrc.server.tally import Charge, Tally, empty, lose, masses, released_shape, transfer
+from fedsrc.server.tally import Charge, Tally, empty, lose, masses, transfer
 from fedsrc.simulate.population import Support
 from fedsrc.simulate.trials import discrete_gaussian
 from research.benchmarks.sealed_validity import BLOCK, answers, registered, sources, without_bets
@@ -119,7 +119,7 @@ class _Fold:
 
     def __init__(self, setting: Setting, trials: int) -> None:
         self.setting, self.reg, self.rule = setting, setting.registration, setting.registration.mechanism
-        self.sums = np.zeros((trials, *released_shape(self.rule)), dtype=np.int64)
+        self.sums = np.zeros((trials, *self.rule.shape), dtype=np.int64)
         self.certified: Bools = np.zeros(trials, dtype=np.bool_)
         self.images = images(self.reg, setting.law.masses)
 

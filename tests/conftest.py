@@ -1,4 +1,4 @@
-"""What holds for every test: no deadline of Hypothesis, and a budget of seconds for every file of tests."""
+"""What holds for every test: no deadline of Hypothesis, no luck, and a budget of seconds for every file of tests."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support.luck import Luck
+
+LUCK = Luck()
 BUDGET = {"make test": 40.0, "make test-all": 240.0}  # seconds of a file's tests in each tier, on a quiet machine
 
 if find_spec("hypothesis"):
@@ -16,6 +20,26 @@ if find_spec("hypothesis"):
 
     settings.register_profile("fedsrc", deadline=None)  # a slow machine is not a wrong program
     settings.load_profile("fedsrc")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_luck() -> Iterator[None]:
+    """Noise and orders that are the same whenever a test runs, but for tests marked `entropy`."""
+    with LUCK.installed():
+        yield
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    LUCK.seed(None if item.get_closest_marker("entropy") else item.nodeid)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
+    """What several tests share does not depend on which of them is first."""
+    if fixturedef.scope == "function":
+        return (yield)
+    with LUCK.seeded(f"{fixturedef.baseid}::{fixturedef.argname}"):
+        return (yield)
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,9 @@ def reader(tmp_path: Path, warmed: Path) -> Reader:
     return found
 
 
-@pytest.mark.parametrize("name", ["air-gapped", "card", "choosing", "cohorts", "from-a-log", "monitor", "scores"])
+@pytest.mark.parametrize(
+    "name", ["air-gapped", "card", "choosing", "cohorts", "from-a-log", "monitor", "panels", "scores"]
+)
 def test_a_reader_can_follow(name: str, reader: Reader) -> None:
     found = list(steps(ROOT / "docs" / f"{name}.md"))
     assert any("fedsrc" in step.command for step in found)

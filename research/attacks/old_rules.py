@@ -28,7 +28,7 @@ def instead(module: ModuleType | type, name: str, rule: Any) -> Iterator[None]:
         setattr(module, name, real)
 
 
-def by_row_number(records: Records, rows: Positions, max_answers: int) -> tuple[Positions, Positions]:
+def by_row_number(records: Records, rows: Positions, max_answers: int, **_: bool) -> tuple[Positions, Positions]:
     """The old cap: answers picked by their row's number in the whole table."""
     source = units._source_codes(records)[rows]
     blind = np.random.PCG64(public_seed("answers kept")).random_raw(len(records))[rows]

@@ -68,6 +68,7 @@ def _turn(work: Callable[[], object], threads: int, seconds: float) -> float:
 def in_process(path: Path) -> Iterator[list[str]]:
     gate = Gate(path, trusted=[TRUSTED])
     threshold = gate.status().threshold
+    assert threshold is not None
     ways: dict[str, Callable[[], object]] = {
         "floor: a function that returns `score >= threshold`": partial(each, lambda score: score >= threshold),
         "`gate.accept(score)`": partial(each, gate.accept),

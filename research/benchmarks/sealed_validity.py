@@ -133,7 +133,7 @@ def rejected(setting: Setting, trials: int, rng: np.random.Generator) -> Bools:
         if setting.steered:
             done = done | (sealed.reject(reg, [look]).any(axis=-1) & (last if hybrid else True))
             over = over | last
-            near = sealed.lines(reg, look, np.zeros(len(reg.thresholds.values), dtype=np.bool_)) - NEAR <= look.L
+            near = sealed.lines(reg, look, tests.weight) - NEAR <= look.L
             last = near.any(axis=-1) & ~over
     if setting.steered:
         return done
@@ -200,7 +200,7 @@ def planned(name: str, epsilon: float, looks: int, *, lucky: bool) -> list[Setti
         risk = (above & bad).sum(axis=(1, 2)) / above.sum(axis=(1, 2))
         chosen = risk.argmin() if lucky else risk.argmax()
         evidence = from_answers((above & bad)[chosen], (above & ~bad)[chosen], rng)
-        reg = plan(base, evidence, {"a": 400}, Wish("sealed", looks)).registration
+        reg = plan(base, [evidence], {"a": 400}, Wish("sealed", looks)).registration
         cells = np.diff([0.0, *reg.thresholds.values, 1.0])
         law = from_cells(reg, 0.8 * cells, 0.2 * cells)
         found.append(Setting(name, reg, [law], [[400 // looks]] * looks))

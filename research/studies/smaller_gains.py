@@ -2,7 +2,7 @@
 
 Run: python -m research.studies.smaller_gains [TRIALS]; writes docs/results/smaller-gains.md
 
-None of them is in the package; what is proved of them stands in docs/theory.md, (xv).
+None of them is in the package; what holds of them stands in docs/theory.md, (xv), its proof with each function.
 """
 
 from __future__ import annotations
@@ -40,6 +40,12 @@ KNOWN, ROOM = 20, 0.97  # records of a site that count as seen elsewhere; the la
 def delta_discrete(mu: float, eps: float, h: float) -> float:
     """delta(eps) that discrete Gaussian noise of scale s >= 1 on p coordinates keeps, mu = Delta/s, h = sqrt(p)/s.
 
+    Let one unit change the integers by v, |v| <= Delta. The log-likelihood ratio at x is (2 v.x - |v|^2) / 2 s^2, so
+    the smallest delta is P(v.X > eps s^2 - |v|^2/2) - e^eps P(v.X > eps s^2 + |v|^2/2). v.X lies stochastically
+    within |v|_1 <= sqrt(p) |v| of N(0, s^2 |v|^2), on either side ((xiii) Exact tail, discrete noise): the formula
+    with mu = |v|/s. It grows with mu: its derivative is e^eps phi(eps/mu + mu/2 + h) times
+    e^(2 h eps/mu) (eps/mu^2 + 1/2) + 1/2 - eps/mu^2 >= 1.
+
     Theory: (xv), Exact accounting. At h = 0 it is the continuous Gaussian's.
     """
     return float(ndtr(mu / 2 - eps / mu + h) - math.exp(eps + log_ndtr(-mu / 2 - eps / mu - h)))
@@ -57,6 +63,9 @@ def open_lattice(m: int) -> float:
 
 def recentred(theta: Floats, lam: Floats, r: float) -> tuple[Floats, Floats, Floats]:
     """What an unsupported, a supported and any unit adds to the logarithm of (lambda + theta d) e^(1 - lambda).
+
+    Its mean is at most e^(theta mu), as (iv) needs, since y e^(1-y) <= 1 at y = lambda + theta mu, with equality at
+    lambda = 1 - theta mu. Its logarithm is linear in totals, so noise is paid as in (iv).
 
     Theory: (xv), Recentring.
     """
@@ -102,6 +111,9 @@ def mean_records(done: Bools, used: Ints) -> float:
 
 def closed(wealth: Floats, w: Floats) -> Bools:
     """Reject j where every set that holds j has sum w E >= sum w / alpha: the worst set takes all that fall short.
+
+    With S the thresholds above their target, which a fixed mixture keeps fixed, sum_S w E / sum_S w is at most a
+    nonnegative supermartingale from 1: by Ville a false one is ever rejected with probability at most alpha.
 
     Theory: (xv), Closed testing.
     """

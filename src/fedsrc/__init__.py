@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fedsrc.errors import BusyError, DamagedError, FedsrcError, MissingExtraError
     from fedsrc.face import certify, forecast, register, verify
-    from fedsrc.gate.gate import Decision, Gate
+    from fedsrc.gate.decision import Decision
+    from fedsrc.gate.gate import Gate
     from fedsrc.planning.forecast import Forecast
     from fedsrc.planning.register import Choices
     from fedsrc.protocol.certificate import Certificate
@@ -41,10 +42,8 @@ _HOMES = {
         "register",
         "verify",
     ),
-    "gate.gate": (
-        "Decision",
-        "Gate",
-    ),
+    "gate.decision": ("Decision",),
+    "gate.gate": ("Gate",),
     "planning.forecast": ("Forecast",),
     "planning.register": ("Choices",),
     "protocol.certificate": ("Certificate",),

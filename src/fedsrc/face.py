@@ -34,15 +34,18 @@ from fedsrc.planning.register import (
     development_part,
     for_table,
     held_together,
+    no_groups,
     register_grid,
 )
 from fedsrc.planning.register import register as register_exactly
 from fedsrc.planning.renew import renew as renewed
 from fedsrc.protocol.mask_key import MaskKey, read_mask_key
-from fedsrc.protocol.registration import Claim, Registration
+from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.scale import Scale
-from fedsrc.records.columns import ORDER, Columns
+from fedsrc.records.columns import ORDER, Columns, further_score
+from fedsrc.records.listed import check_listed, check_registered, groups_in
 from fedsrc.records.memory import KINDS, as_frame, from_arrays, is_frame
+from fedsrc.records.rows import tidy
 from fedsrc.records.table import LabelState, Missing, frame_records, read_records
 from fedsrc.records.units import LOCAL_SITE, Records, Unit, check_unit
 from fedsrc.run import Run, key_list
@@ -109,6 +112,13 @@ class Options(TypedDict, total=False):
     disagreement: Literal["worse", "third"]
     missed: float
     judge_column: str
+    groups: Sequence[str]
+    group_claim: Literal["each", "all"]
+    group_floor: Literal["traffic", "group"]
+    group_span: Literal["shares", "whole"]
+    group_most: int
+    also_scores: Sequence[str | tuple[str, Scale]]
+    checkpoints: Mapping[str, Sequence[int]]
     certificate: Literal["sealed", "open", "plain"]
     looks: int
     objective: Objective
@@ -177,8 +187,7 @@ def certify(
     given = None if registration is None else _registered(registration)
     on_demand = options.get("labels") == "on demand" if given is None else given.on_demand
     labels: LabelState = "on demand" if on_demand else "there"
-    claim = None if given is None else given.claim
-    data = _read(table_or_scores, losses, columns, missing, options, labels=labels, claim=claim)
+    data = _read(table_or_scores, losses, columns, missing, options, labels=labels, registered=given)
     if on_demand and data.path is None:
         raise FedsrcError("people label a table in a file, and their labels lie beside it", hint="name the file")
     if given is None:
@@ -207,6 +216,10 @@ def certify(
         )
     else:
         _check_free(target, epsilon, {**options, "unlabelled": unlabelled})
+        if given.groups is None and options.get("group_column") is not None:
+            raise no_listed("`group_column=`", "no groups are registered")
+        if (told := check_registered(given, data.records, data.name)) is not None:
+            warnings.warn(told, stacklevel=2)
         registered, place = given, _ledger(data, ledger, private=given.privacy.private)
     folder = _run_folder(data.records, registered) if output is None else Path(output)
     signer = signing.load_or_make(server_key() if key is None else Path(key))
@@ -330,8 +343,7 @@ def forecast(
     given = None if registration is None else _registered(registration)
     data = None
     if table_or_scores is not None:
-        claim = None if given is None else given.claim
-        data = _read(table_or_scores, losses, columns, missing, options, claim=claim)
+        data = _read(table_or_scores, losses, columns, missing, options, registered=given)
     if given is not None:
         _check_free(None, None, options)
         registered = given
@@ -398,7 +410,8 @@ def chosen(
     names, asked = {field.name for field in fields(Choices)}, options.get("unit")
     given = {name: value for name, value in options.items() if name in names and value is not None}
     given |= {"target_risk": target, "epsilon": epsilon, "independent": asked == "record"}
-    given["mask_keys"] = _mask_keys(options)
+    given |= {"mask_keys": _mask_keys(options), "also_scores": _further(options)}
+    given |= _listed(options)
     try:
         found = TypeAdapter(Choices).validate_python(given)
     except ValidationError as error:
@@ -407,7 +420,12 @@ def chosen(
     if records is None:
         return replace(found, column=options.get("score_column") or found.column, scale=_scale(options) or found.scale)
     columns = records.columns
-    named = replace(found, column=columns.name("score"), scale=columns.scale or found.scale)
+    named = replace(found, column=columns.name("score"), scale=columns.scale or found.scale,
+                    group_column=columns.name("group"), also_scores=columns.others)  # fmt: skip
+    if named.groups is not None and records.group is None:
+        raise no_groups(named.group_column)
+    if (told := check_listed(named.groups or (), named.group_column, groups_in(records), where)) is not None:
+        warnings.warn(told, stacklevel=3)
     return replace(named, unit=check_unit(records, asked, where))
 
 
@@ -461,7 +479,7 @@ class _Data:
 
 def _read(
     table: Tabular, losses: ArrayLike | None, columns: Columns | None, missing: Missing, options: Mapping[str, Any],
-    *, labels: LabelState = "there", claim: Claim | None = None,
+    *, labels: LabelState = "there", registered: Registration | None = None,
 ) -> _Data:  # fmt: skip
     """The records in a file, a frame or arrays."""
     _check_names(options)
@@ -475,7 +493,8 @@ def _read(
         named |= {} if words is None else {end: (words,) if isinstance(words, str) else tuple(words)}
     names = replace(columns or Columns(), **named)
     names = names if _scale(options) is None else replace(names, scale=_scale(options))
-    names = names if claim is None else names.bound(claim.column, claim.scale)
+    names = replace(names, others=_further(options) or names.others)
+    names = names if registered is None else names.bound(registered)
     whole = isinstance(table, str | PathLike) or is_frame(table)
     if whole and losses is not None:
         raise FedsrcError("a table holds its own losses", hint="give a table alone, or two arrays: scores and losses")
@@ -486,6 +505,33 @@ def _read(
         raise FedsrcError(f"a {type(table).__name__} alone is no table", hint=f"give {KINDS}")
     frame = as_frame(table) if whole else from_arrays(table, losses)  # type: ignore[arg-type]
     return _Data(frame_records(frame, columns=names, missing=missing, labels=labels), "the table", None)
+
+
+def _listed(options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """The groups, tidied as those of a table are; refuse what is no list of texts, and other choices without any."""
+    groups = options.get("groups")
+    if groups is None:
+        about = ("group_column", "group_claim", "group_floor", "group_span", "group_most")
+        if alone := [name for name in about if options.get(name)]:
+            raise no_listed(f"`{alone[0]}=`")
+        return {}
+    if isinstance(groups, str) or not groups or not all(isinstance(each, str) for each in groups):
+        raise FedsrcError("`groups=` is a list of groups, in texts", hint="`groups=['adults', 'children']`")
+    return {"groups": tuple(tidy(pl.Series(groups)).to_list())}
+
+
+def no_listed(what: str, why: str = "none are listed") -> FedsrcError:
+    """Return the error for a choice about groups where there are none."""
+    hint = "list them with `groups=`" if "listed" in why else "leave it out, or register anew with `groups=`"
+    return FedsrcError(f"{what} is about groups, and {why}", hint=hint)
+
+
+def _further(options: Mapping[str, Any]) -> tuple[tuple[str, Scale], ...]:
+    """The further scores: columns, or NAME=WORST:BEST where one is not written from 0 to 1."""
+    scores = options.get("also_scores") or ()
+    if isinstance(scores, str):
+        raise FedsrcError("`also_scores=` is a list of columns", hint=f"`also_scores=[{scores!r}]`")
+    return tuple(further_score(each) if isinstance(each, str) else each for each in scores)
 
 
 def _scale(options: Mapping[str, Any]) -> Scale | None:

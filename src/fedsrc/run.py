@@ -12,6 +12,7 @@ from typing import Literal
 
 from fedsrc.common.durable import write_whole
 from fedsrc.common.words import count
+from fedsrc.errors import FedsrcError
 from fedsrc.gate.gate import Gate
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.registration import Registration
@@ -19,6 +20,7 @@ from fedsrc.report import charts
 from fedsrc.report.card import card_text
 from fedsrc.report.html import page
 from fedsrc.report.phrases import percent_down
+from fedsrc.report.standing import certified_of
 from fedsrc.report.view import View, view_run
 from fedsrc.server.folder import read_registration
 from fedsrc.server.verify import Verified, revocation_of, verify
@@ -109,7 +111,7 @@ class Run:
             target: Another risk to promise: any that the evidence shows (`run.certificate.strongest`), or more.
 
         Returns:
-            A gate that accepts scores which reach the certified threshold, or that of the target.
+            A gate that accepts scores which reach the certified threshold, that of the target, or that of their group.
 
         Raises:
             FedsrcError: The certificate does not show the target, has expired, or speaks of something else.
@@ -121,24 +123,37 @@ class Run:
         """
         return Gate(self.folder, trusted=trusted, claim=claim, target=target)
 
-    def plot(self, what: Literal["thresholds", "evidence"] = "thresholds") -> Chart:
+    def plot(self, what: Literal["thresholds", "evidence"] = "thresholds", *, group: str | None = None) -> Chart:
         """Draw a chart of the card.
 
         Args:
             what: "thresholds" for risk and acceptance at each threshold, "evidence" for the risk bound by round.
+            group: Whose thresholds, where every group has a claim of its own: the first, if none is named.
 
         Returns:
             A chart that notebooks show, with `svg` and `save`.
+
+        Raises:
+            FedsrcError: That group has no claim of its own.
         """
-        return Chart(charts.standalone(charts.CHARTS[what](self._view())))
+        view, groups = self._view(), self.certificate.by_group
+        if (groups is None and group is None) or what == "evidence":
+            return Chart(charts.standalone(charts.CHARTS[what](view)))
+        member = None if groups is None else groups.member(group or groups.members[0].name)
+        if member is None:
+            raise FedsrcError(f"group {group!r} has no claim of its own", where=str(self.folder),
+                              hint="the certificate's `by_group` lists those that have")  # fmt: skip
+        return Chart(charts.standalone(charts.threshold_chart(view, member)))
 
     def __repr__(self) -> str:
         said = self.certificate
         if said.threshold is None or said.acceptance_lower is None:
-            words = f"{said.status}: nothing is certified for target risk {said.target_risk:g}"
+            of = certified_of(said) if said.status == "CERTIFIED" else "nothing is certified"
+            words = f"{said.status}: {of} for target risk {said.target_risk:g}"
         else:
+            name = "score" if said.panel is None or said.panel.picked is None else said.panel.picked
             words = (
-                f"{said.status}: score >= {said.threshold!r} accepts at least {percent_down(said.acceptance_lower)},"
+                f"{said.status}: {name} >= {said.threshold!r} accepts at least {percent_down(said.acceptance_lower)},"
                 f" of which at most {100 * said.target_risk:g}% are unsupported"
             )
         return f"Run({words}; {count(said.records, said.privacy.unit)}; {str(self.folder)!r})"

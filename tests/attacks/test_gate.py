@@ -33,7 +33,8 @@ from fedsrc.common import durable
 from fedsrc.common.canonical import digest_bytes
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
-from fedsrc.gate.gate import ACCEPTED, HALTED, Gate
+from fedsrc.gate.decision import ACCEPTED, HALTED
+from fedsrc.gate.gate import Gate
 from fedsrc.gate.halt import NOT_LATER
 from fedsrc.gate.service.hosts import host_names
 from fedsrc.gate.service.throttle import NOT_THIS_HOST, Limits

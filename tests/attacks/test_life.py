@@ -26,7 +26,8 @@ from fedsrc.common.canonical import canonical_bytes, digest_bytes
 from fedsrc.common.clock import TIME
 from fedsrc.common.signing import Key, public_hex, sign
 from fedsrc.errors import FedsrcError
-from fedsrc.gate.gate import ACCEPTED, HALTED, Gate
+from fedsrc.gate.decision import ACCEPTED, HALTED
+from fedsrc.gate.gate import Gate
 from fedsrc.monitor.monitor import MonitorChoices, register_monitor
 from fedsrc.protocol.names import CERTIFICATE
 from fedsrc.protocol.notices import Revocation, beside, revoke

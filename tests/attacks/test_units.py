@@ -17,13 +17,15 @@ import polars as pl
 import pytest
 
 from fedsrc.maths.arrays import Ints
+from fedsrc.maths.panels import Layout
 from fedsrc.planning.register import Choices, development_part, register, register_grid
+from fedsrc.protocol.mechanism import mechanism, sealed_mechanism
 from fedsrc.records import development, table, units
 from fedsrc.records.development import calibrating, development_rows
 from fedsrc.records.masses import histogram
 from fedsrc.records.table import read_records
 from fedsrc.records.units import units_of
-from research.attacks.neighbours import Measured, measure
+from research.attacks.neighbours import Measured, measure, panel_case
 from research.attacks.old_rules import by_row_number, first_by_key, first_by_rank
 
 PAIRS, MANY, FEW = 250, 3000, 60
@@ -45,9 +47,31 @@ def test_one_unit_moves_a_release_by_the_sensitivity_at_most(tmp_path: Path) -> 
     assert found.renamed > PAIRS / 2
 
 
+def test_one_unit_moves_a_panel_by_the_sensitivity_at_most(tmp_path: Path) -> None:
+    """Groups, which a unit may change, and further scores; in one table of both readers, sources or records."""
+    found = measure(PAIRS, tmp_path, make=panel_case)
+    assert holds(found), found
+    assert found.release == pytest.approx(1.0)
+
+
+def test_a_panel_that_is_counted_as_one_block_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The noise of a single claim does not hide a unit that changes its group, or stands in several scores."""
+    monkeypatch.setattr(
+        Layout, "sensitivity_squared", lambda _, zero, apart, kind: zero if kind == "zero-out" else apart
+    )
+    mechanism.cache_clear()
+    sealed_mechanism.cache_clear()
+    found = measure(FEW, tmp_path, make=panel_case)
+    mechanism.cache_clear()
+    sealed_mechanism.cache_clear()
+    assert found.release > 1.2
+
+
 @pytest.mark.thorough
 def test_one_unit_moves_a_release_by_the_sensitivity_at_most_in_many_pairs(tmp_path: Path) -> None:
     found = measure(MANY, tmp_path, first=PAIRS)
+    assert holds(found), found
+    found = measure(MANY // 3, tmp_path, first=PAIRS, make=panel_case)
     assert holds(found), found
 
 

@@ -204,7 +204,7 @@ def test_a_misspelt_field_of_a_population_is_named() -> None:
 
 
 POPULATIONS: dict[str, tuple[Ways, Ways]] = {
-    "table": ({"table": "a.csv"}, {"table": "b.csv", "score": "x", "where": {"a": "b"}, "about": "x"}),
+    "table": ({"table": "a.csv"}, {"table": "b.csv", "score": "x", "group": "y", "where": {"a": "b"}, "about": "x"}),
     "demo": ({"demo": "qa"}, {"demo": "dialogue", "score": "other", "about": "x"}),
     "binormal": (
         {"records": 9, "unsupported": 0.5, "auc": 0.7, "about": ""},
@@ -214,7 +214,19 @@ POPULATIONS: dict[str, tuple[Ways, Ways]] = {
         {"acceptance": [0.5], "risk": [0.1], "about": ""},
         {"acceptance": [0.4], "risk": [0.2], "about": "x"},
     ),
-    "boundary": ({"boundary": True}, {"spread": 0.1, "answers": 2, "graded": True, "promised": 0.4, "about": "x"}),
+    "boundary": (
+        {"boundary": True},
+        {
+            "spread": 0.1,
+            "answers": 2,
+            "graded": True,
+            "promised": 0.4,
+            "groups": 2,
+            "bad": 1,
+            "tied": 0.1,
+            "about": "x",
+        },
+    ),
 }
 OTHER_SETTING: Ways = {
     "case": "x", "charged": False,
@@ -223,7 +235,7 @@ OTHER_SETTING: Ways = {
     "development_share": 0.3, "heldout_share": 0.1, "partition": "natural", "beta": 2.0, "sigma": 2.0, "sites": 2,
     "size": 5, "weights": "as calibrated", "moved": 0.1, "drift": 0.1, "policy": "final", "matched": True, "batch": 5,
     "rounds": 5, "dropout": 0.1, "reading": "one", "label_missed": 0.1, "label_invented": 0.1, "objective": "records",
-    "adjacency": "replacement", "aggregation": "holder", "loss_grid": 4,
+    "adjacency": "replacement", "aggregation": "holder", "loss_grid": 4, "group_floor": "group", "group_span": "whole",
 }  # fmt: skip
 OTHER_STUDY: Ways = {
     "name": "other", "about": "x", "seed": 1, "trials": 5, "block": 5, "methods": ["betting"], "native": ["fcp"],
@@ -250,7 +262,7 @@ def test_the_digest_changes_with_any_field_of_the_study() -> None:
 def test_the_digest_changes_with_any_field_of_a_setting() -> None:
     others = {key: {key: value} for key, value in OTHER_SETTING.items()}
     others |= {"queries": {"queries": 2, "epsilon": 1.0}, "withheld": {"withheld": 0.1, "release": "default"}}
-    kinds = {"encoding": "moments", "certificate": "sealed", "looks": 2}
+    kinds = {"encoding": "moments", "certificate": "sealed", "looks": 2, "groups": "each"}
     assert {*others, *kinds, "population"} == set(Setting.model_fields)
     found = [digest(fields(setting=values)) for values in others.values()]
     found += [

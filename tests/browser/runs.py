@@ -1,4 +1,4 @@
-"""Runs to look at: the demo's, one with hostile names, and one that is played round by round while it is watched."""
+"""Runs to look at: the demo's, one with hostile names, panels, and one that is played round by round."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from playwright.sync_api import Page, expect
 
 from fedsrc import Choices
@@ -17,6 +19,7 @@ from fedsrc.common.signing import Key
 from fedsrc.demo import answers_table as demo
 from fedsrc.federation.local import certify_table, register_table
 from fedsrc.planning.register import development_part
+from fedsrc.protocol.scale import Scale
 from fedsrc.records.table import read_records
 from tests.support import ROOT
 from tests.support.helpers import changed, registration, table
@@ -61,6 +64,28 @@ def twenty_sites(folder: Path) -> Path:
             "scale": {"worst": 0.0, "best": 100.0}}  # fmt: skip
     made = registration(records, batch=100, rounds=3, policy="final", weights=dict.fromkeys(names, 0.05))
     certify_table(changed(made, claim=said), records, folder / "run", folder / "l", KEY)
+    return folder / "run"
+
+
+def grouped(folder: Path) -> Path:
+    """A panel of twelve groups with long names, one of which has no answer that is right."""
+    names = tuple(f"ward {k:02}, paediatric oncology" for k in range(12))
+    rng = np.random.default_rng(3)
+    records, group = table(12_000), rng.integers(len(names), size=12_000)
+    records = replace(records, group=group, group_names=names, loss=np.where(group == 0, 1.0, records.loss))
+    made = registration(records, batch=3000, rounds=3, policy="final", epsilon=8.0, groups=names, min_acceptance=0.005)
+    certify_table(made, records, folder / "run", folder / "l", KEY)
+    return folder / "run"
+
+
+def by_scores(folder: Path) -> Path:
+    """A panel of two scores, one of which is on a scale of its own and has checkpoints."""
+    records = table(4000)
+    records = replace(records, others=np.clip(records.score + 0.05, 0, 1)[:, None])
+    scores = {"also_scores": (("least_of_the_prefixes", Scale(worst=0.0, best=100.0)),),
+              "checkpoints": {"least_of_the_prefixes": (30, 60, 120)}}  # fmt: skip
+    made = registration(records, batch=1000, rounds=3, policy="final", epsilon=8.0, **scores)
+    certify_table(made, records, folder / "run", folder / "l", KEY)
     return folder / "run"
 
 

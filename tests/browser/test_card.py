@@ -19,7 +19,7 @@ from fedsrc.report.html import page
 from fedsrc.report.view import View, Watched, view_run
 from fedsrc.server.verify import verify
 from tests.browser.browse import WIDTHS, Scheme, visit
-from tests.browser.runs import Stepped, abstention, demo_run, hostile_run, live_page, twenty_sites
+from tests.browser.runs import Stepped, abstention, by_scores, demo_run, grouped, hostile_run, live_page, twenty_sites
 from tests.support.hostile import HOSTILE, poisoned
 
 PATIENCE = 120_000  # milliseconds
@@ -40,16 +40,18 @@ def card(run: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def views(run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, View]:
-    """Cards of all kinds: certified, abstained, contradicted by a monitor, of many sites."""
+    """Cards of all kinds: certified, abstained, contradicted by a monitor, of many sites, groups and scores."""
     alarm = Watched("alarm", "ALARM after 2,000 fresh records: the share of unsupported answers has risen above 20%.")
     return {
         "certified": view_run(run), "alarm": view_run(run, monitor=alarm),
         "abstained": view_run(abstention(tmp_path_factory.mktemp("abstained"))),
         "twenty sites": view_run(twenty_sites(tmp_path_factory.mktemp("twenty"))),
+        "groups": view_run(grouped(tmp_path_factory.mktemp("groups"))),
+        "scores": view_run(by_scores(tmp_path_factory.mktemp("scores"))),
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["certified", "alarm", "abstained", "twenty sites"])
+@pytest.mark.parametrize("name", ["certified", "alarm", "abstained", "twenty sites", "groups", "scores"])
 def test_cards_of_all_kinds(chromium: Browser, views: dict[str, View], tmp_path: Path, name: str) -> None:
     """Each prints on two pages; on a phone nothing is too wide, and no label of its chart meets another."""
     place = tmp_path / "card.html"

@@ -18,7 +18,7 @@ import pytest
 import fedsrc.cli.options
 from fedsrc.cli.main import cli
 from fedsrc.cli.options import CHOICES
-from fedsrc.cli.types import COUNTS, NAMES, NUMBERS, SHARE, TEXTS, Parsed, many
+from fedsrc.cli.types import COUNTS, NAMES, NUMBERS, QUOTED, SHARE, TEXTS, Parsed, many
 from fedsrc.monitor.monitor import MonitorChoices
 from fedsrc.planning.register import Choices
 from fedsrc.protocol.registration import Schedule
@@ -57,7 +57,8 @@ def test_choices_are_those_of_the_library(command: str, kind: type[Any]) -> None
             assert "[default: enough; first where" in (params["policy"].help or "")
         elif field.name in CHOICES and isinstance(field.default, str | float) and not isinstance(field.default, bool):
             assert f"[default: {field.default}]" in (params[field.name].help or "")
-    asked = {field.name for field in fields(kind)} - {"independent", "exact_thresholds", "column", "scale"}
+    read = {"column", "scale", "group_column"}  # off the table
+    asked = {field.name for field in fields(kind)} - {"independent", "exact_thresholds"} - read
     assert asked <= params.keys()
     assert all(params[name].default is None for name in asked)  # so that the library decides
     if kind is Choices:
@@ -73,6 +74,8 @@ def test_choices_are_those_of_the_library(command: str, kind: type[Any]) -> None
         (TEXTS, "a=k=v,b = w", {"a": "k=v", "b": "w"}),
         (COUNTS, "a=12", {"a": 12}),
         (NAMES, "north, south", ("north", "south")),
+        (QUOTED, 'a, b ,"a,b", c "d"', ("a", "b", "a,b", 'c "d"')),
+        (QUOTED, "", ("",)),
         (many(SHARE), "0.1,0.2", (0.1, 0.2)),
     ],
 )

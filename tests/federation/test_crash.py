@@ -25,7 +25,7 @@ from fedsrc.server.folder import read_registration
 from fedsrc.server.verify import verify
 from fedsrc.site.label_file import read_labels
 from research.attacks.struck import CRASHED, REFUSED
-from tests.support.crash_scenarios import SCENARIOS, Fault, child, files_registration
+from tests.support.crash_scenarios import SCENARIOS, Fault, child, files_registration, log_without_labels
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torn by a crash:UserWarning")
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -129,6 +129,7 @@ def test_killed_at_a_random_moment(tmp_path: Path, scenario: str, seed: int) -> 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_two_processes_on_the_same_ledgers(tmp_path: Path, scenario: str) -> None:
     """Whoever is first releases; the other gets the same bytes, and both end with the same certificate."""
+    log_without_labels(tmp_path)
     both = [CONTEXT.Process(target=child, args=(scenario, str(tmp_path), "none", 0, run)) for run in ("run", "other")]
     for process in both:
         process.start()

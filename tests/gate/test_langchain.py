@@ -18,7 +18,8 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableGenerator, RunnableLambda, RunnableParallel, RunnablePassthrough
 
 from fedsrc.errors import FedsrcError
-from fedsrc.gate.gate import BELOW, UNUSABLE, Gate
+from fedsrc.gate.decision import BELOW, UNUSABLE
+from fedsrc.gate.gate import Gate
 from fedsrc.gate.integrations.langchain import gated
 from tests.support.gate_certificates import TRUSTED, original
 

@@ -31,8 +31,8 @@ from fedsrc.common.clock import TIME
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.federation.airgap import start
+from fedsrc.gate.decision import ACCEPTED, EXPIRED, HALTED, UNWATCHED
 from fedsrc.gate.following import DAY, FOREIGN, HOUR, OLDER, OTHER
-from fedsrc.gate.gate import ACCEPTED, EXPIRED, HALTED, UNWATCHED
 from fedsrc.gate.halt import NOT_LATER
 from fedsrc.gate.service.metrics import Metrics
 from fedsrc.monitor.fresh import monitor_table, open_monitor

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from fedsrc import Gate
 from fedsrc.errors import FedsrcError
-from fedsrc.gate.gate import ACCEPTED, BELOW, UNUSABLE
+from fedsrc.gate.decision import ACCEPTED, BELOW, UNUSABLE
 from fedsrc.protocol.names import CERTIFICATE
 from fedsrc.protocol.scale import Scale
 from tests.support.gate_certificates import TRUSTED, Terminal, body, certificate, renewed
@@ -69,7 +69,9 @@ def test_both_ends_and_what_is_outside(gates: list[Gate], i: int) -> None:
     assert gate.decide(scale.best).threshold == THRESHOLD
     assert gate.status().accepting
     assert gate.status().scale == str(scale)
-    assert scale.unit(gate.status().raw_threshold) == pytest.approx(THRESHOLD, abs=1e-12)
+    raw = gate.status().raw_threshold
+    assert raw is not None
+    assert scale.unit(raw) == pytest.approx(THRESHOLD, abs=1e-12)
 
 
 OTHERS: dict[str, dict[str, Any]] = {

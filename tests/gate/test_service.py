@@ -36,7 +36,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from fedsrc.gate.gate import ACCEPTED, BELOW, EXPIRED, HALTED, UNUSABLE, Gate
+from fedsrc.gate.decision import ACCEPTED, BELOW, EXPIRED, HALTED, UNUSABLE
+from fedsrc.gate.gate import Gate
 from fedsrc.gate.service import serving as server_module
 from fedsrc.gate.service.serving import bind
 from fedsrc.gate.service.throttle import Bucket, Limits

@@ -7,6 +7,7 @@ from a CPU, so it may differ by the rounding (5e-4) and by float32 sums in anoth
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from fedsrc.data.embedded import TASKS, Task, score_table
 from fedsrc.data.halueval import read_halueval
 from fedsrc.scores import opening
 from fedsrc.scores.catalogue import BASIC, Settings
+from fedsrc.scores.models.model import Prompted
 from fedsrc.scores.models.transformers_model import TransformersModel
 from fedsrc.scores.prompts import controlled
 from fedsrc.scores.scoring import Means, score_answers
@@ -56,6 +58,22 @@ def test_one_by_one_gives_the_same_scores(model: TransformersModel) -> None:
     alone = [score_answers([each], ["lift", "window", "entropy"], Settings(), Means(tokens=model)) for each in ANSWERS]
     for name, values in together.items():
         np.testing.assert_allclose(values, [each[name][0] for each in alone], atol=1e-4)
+
+
+def test_a_prefix_scores_as_a_response_that_ends_there(model: TransformersModel) -> None:
+    """Mutants killed: a cut that is off by one, a model that looks ahead, tokens counted with the prompt's."""
+    n, names = 9, ["lift", "window", "probability", "entropy"]
+    means, asked = Means(tokens=model), ANSWERS[:4]
+    ends = [int(model.score([Prompted("x", each.response)])[0].offsets[n - 1, 1]) for each in asked]
+    cut = [replace(each, response=each.response[:end]) for each, end in zip(asked, ends, strict=True)]
+    alone = score_answers(cut, names, Settings(prefixes=((n,),)), means)
+    assert alone["tokens"] == [n] * len(asked)
+    found = score_answers(asked, names, Settings(prefixes=((n,),)), means)
+    for name in names:
+        np.testing.assert_allclose(found[f"{name}_prefix_{n}"], alone[name], atol=1e-4)
+        least = np.minimum(found[f"{name}_prefix_{n}"], found[name])
+        np.testing.assert_array_equal(found[f"{name}_at_{n}"], least)
+    assert not np.allclose(found["lift"], alone["lift"], atol=1e-2)
 
 
 def test_controls_match_lengths_in_the_models_tokens(model: TransformersModel) -> None:

@@ -129,7 +129,15 @@ def test_a_trial_takes_the_smallest_size_from_which_on_it_certifies() -> None:
     ever = [(False, False, True), (True, False, True), (False, True, True), (True, True, True), (True, True, False)]
     none, slots = np.zeros(5, dtype=np.int64), np.zeros((5, 1), dtype=np.int64)
     runs = [
-        Trials(np.array([each[size] for each in ever]), none, np.full(5, 10 * size), none, slots, np.zeros(5))
+        Trials(
+            np.array([each[size] for each in ever]),
+            none,
+            np.full(5, 10 * size),
+            none,
+            slots,
+            np.zeros(5),
+            none[:, None],
+        )
         for size in range(3)
     ]
     found = smallest(runs)

@@ -68,20 +68,20 @@ def test_a_plan_for_few_labels_needs_fewer(epsilon: float) -> None:
 def test_labels_on_demand_are_to_be_few() -> None:
     known, sizes = populations(), {"north": UNITS}
     there, wanted = (register_grid(choices, ["north"]) for choices in (CHOICES, ON_DEMAND))
-    assert plan(there, known, sizes, Wish()).objective == "acceptance"
-    made = plan(wanted, known, sizes, Wish())
+    assert plan(there, [known], sizes, Wish()).objective == "acceptance"
+    made = plan(wanted, [known], sizes, Wish())
     assert made.objective == "labels"
     assert made.registration.schedule.rounds > 1
-    assert plan(wanted, known, sizes, Wish(objective="acceptance")).objective == "acceptance"
+    assert plan(wanted, [known], sizes, Wish(objective="acceptance")).objective == "acceptance"
     words = "\n".join(made.lines())
     found = made.expected
     assert (
         f"about {found.labels:,} labels from {round(found.units):,} records, at most {found.labels_90:,} in 9" in words
     )
     assert "It is for few labels" in words
-    assert "labels" not in "\n".join(plan(there, known, sizes, Wish()).lines())
+    assert "labels" not in "\n".join(plan(there, [known], sizes, Wish()).lines())
     twice = register_grid(replace(ON_DEMAND, label_twice=0.5), ["north"])
-    assert plan(twice, known, sizes, Wish()).expected.labels == pytest.approx(1.5 * found.labels, abs=2)
+    assert plan(twice, [known], sizes, Wish()).expected.labels == pytest.approx(1.5 * found.labels, abs=2)
     assert for_table(ON_DEMAND, table(100), {}).policy == "first"
     assert for_table(CHOICES, table(100), {}).policy != "first" or len(table(100).site_names) > 1
 

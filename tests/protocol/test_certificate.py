@@ -90,11 +90,16 @@ CERTIFIED = values(status=st.just("CERTIFIED"), **SHARED, **OWN, **BOUNDS)
 OTHERS = values(status=st.sampled_from(["OPEN", "ABSTAIN"]), **{**SHARED, **BEFORE}, **OWN, **NOTHING)
 CERTIFICATES = (CERTIFIED | OTHERS).map(Certificate.model_validate)
 ACCOUNTS = values(
-    **{**SHARED, **BEFORE, "expires": st.none()}, method=st.just("monitor"), threshold=SHARE, certificate=DIGEST,
-    status=st.sampled_from(["NOT MONITORED YET", "STILL SUPPORTED", "ALARM"]), alarm_risk=FINITE, guarantee=WORDS,
-    log_line=REAL, log_evidence=st.none() | REAL, recent_risk_estimate=st.none() | REAL,
-    evidence=some(values(round=COUNT, records=COUNT, log_evidence=REAL, risk_estimate=st.none() | REAL)),
-    alarm=st.none() | values(round=COUNT, records=COUNT, likely_since=COUNT),
+    **{**SHARED, **BEFORE, "expires": st.none()}, method=st.just("monitor"), threshold=st.none() | SHARE,
+    certificate=DIGEST, status=st.sampled_from(["NOT MONITORED YET", "STILL SUPPORTED", "ALARM"]), alarm_risk=FINITE,
+    guarantee=WORDS, log_line=REAL, log_evidence=st.none() | REAL, recent_risk_estimate=st.none() | REAL,
+    evidence=some(values(
+        round=COUNT, records=COUNT, log_evidence=REAL, risk_estimate=st.none() | REAL, group=st.none() | LINE
+    )),
+    alarm=st.none() | values(round=COUNT, records=COUNT, likely_since=COUNT, groups=st.none() | some(LINE)),
+    groups=st.none() | some(values(
+        name=LINE, threshold=SHARE, share=FINITE, log_evidence=st.none() | REAL, recent_risk_estimate=st.none() | REAL
+    )),
 ).map(MonitorAccount.model_validate)  # fmt: skip
 
 

@@ -74,13 +74,13 @@ def test_a_neutral_name_is_asked_about(values: list[Any]) -> None:
 @pytest.mark.parametrize("name", ["label", "not_hallucinated", "y"])
 def test_naming_a_column_does_not_say_what_a_1_means(name: str, tmp_path: Path) -> None:
     """Nor does a table whose first rows hold words, if numbers come later: read whole or in parts."""
-    claim = registration().claim
+    registered = registration()
     for number, labels in enumerate((["1", "0", "1", "1"], ["supported", "hallucinated", "1", "0"])):
         frame = pl.DataFrame({"score": [0.5, 0.4, 0.3, 0.2], name: labels})
         frame.write_csv(tmp_path / f"{number}.csv")
         with pytest.raises(UndecidedError, match="does not say whether 1"):
             frame_records(frame, columns=Columns(loss=name))
-        table = Table(tmp_path / f"{number}.csv", Columns(loss=name), batch=2).under(claim)
+        table = Table(tmp_path / f"{number}.csv", Columns(loss=name), batch=2).under(registered)
         with pytest.raises(FedsrcError, match="does not say whether 1"):
             examine(table, "local")
         said = frame_records(frame, columns=Columns(loss=name, unsupported=("0",)))
@@ -191,15 +191,16 @@ def test_percentages_under_a_registered_scale() -> None:
 
 def test_a_registration_binds_column_and_scale(tmp_path: Path) -> None:
     claim = registration().claim.model_copy(update={"column": "grounding", "scale": Scale.of("0:100")})
+    registered = registration().model_copy(update={"claim": claim})
     (tmp_path / "t.csv").write_text("mine,grounding,score,loss\n30,20,0.1,1\n")
     for named, score in ((None, 0.2), ("grounding", 0.2), ("grounding=mine", 0.3)):
-        table = Table(tmp_path / "t.csv", Columns(score=named)).under(claim)
+        table = Table(tmp_path / "t.csv", Columns(score=named)).under(registered)
         assert table.whole().score.tolist() == [score]
         assert [frame.height for frame in table.frames()] == [1]
     with pytest.raises(FedsrcError, match=r"the registered score is 'grounding', not 'mine'(.|\n)*'grounding=mine'"):
-        Table(tmp_path / "t.csv", Columns(score="mine")).under(claim)
+        Table(tmp_path / "t.csv", Columns(score="mine")).under(registered)
     with pytest.raises(FedsrcError, match="registered scale of the score is 0:100, not 0:1"):
-        Table(tmp_path / "t.csv", Columns(scale=Scale())).under(claim)
+        Table(tmp_path / "t.csv", Columns(scale=Scale())).under(registered)
 
 
 @pytest.mark.parametrize("name", ["loss", "supported"])

@@ -142,7 +142,7 @@ def test_a_certified_run(certified: Path) -> None:
             assert part in text
     assert set(view) == {
         "format", "fedsrc", "folder", "status", "sentence", "struck", "meaning", "check", "certificate", "noise",
-        "evidence", "progress", "sites", "outlook", "monitor", "verify",
+        "evidence", "progress", "sites", "outlook", "outlooks", "monitor", "verify",
     }  # fmt: skip
     assert json.loads(view_json(view))["certificate"]["threshold"] == body.threshold
     assert view_json(view).isascii()
@@ -413,7 +413,7 @@ def test_a_monitors_folder(certified: Path, abstained: Path, tmp_path: Path) -> 
     monitor_table(register_monitor(certified, MonitorChoices()), fresh, folder, ledger, KEY, fresh=True)
     done = CliRunner().invoke(cli, ["view", str(certified), "--monitor", str(folder), "--format", "json"])
     told = json.loads(done.stdout)["monitor"]
-    assert told == monitor_words(folder)._asdict()
+    assert told == json.loads(json.dumps(monitor_words(folder)._asdict()))
     assert done.exit_code == (1 if told["state"] == "alarm" else 0)
     for wrong in (["view", str(folder)], ["view", str(abstained), "--monitor", str(folder)]):
         assert isinstance(CliRunner().invoke(cli, wrong).exception, FedsrcError)
@@ -569,7 +569,7 @@ def test_charts_take_the_pages_colours_and_nothing_by_colour_alone(certified: Pa
         assert "stroke-dasharray" in chart  # lines are told apart by their shape
         assert "font-family" not in chart
     assert ">chosen: " in charts.threshold_chart(view)
-    assert ">chosen: " not in charts.threshold_chart({**view, "monitor": {"state": "alarm", "words": ""}})
+    assert ">chosen: " not in charts.threshold_chart({**view, "monitor": Watched("alarm")._asdict()})
 
 
 def test_every_text_colour_has_enough_contrast() -> None:
@@ -615,7 +615,7 @@ def test_a_card_stays_small(certified: Path) -> None:
 def test_long_lists_keep_what_matters(certified: Path) -> None:
     view = large(view_run(certified))
     view["evidence"]["threshold"] = 0.5
-    assert [row["chosen"] for row in phrases.threshold_rows(view).rows].count(True) == 1
+    assert [row["chosen"] for row in phrases.threshold_rows(phrases.block_of(view)).rows].count(True) == 1
     for i, site in enumerate(view["sites"]):
         site["absent"] = int(i == 999)
     assert phrases.site_rows(view).rows[0]["name"].startswith("0999")

@@ -135,6 +135,36 @@ def test_stopped_and_continued_is_the_same_and_asks_no_pair_twice(call: Call, mo
     assert pl.read_parquet("again.parquet")["provenance"].to_list() == whole["provenance"].to_list()
 
 
+def test_prefixes_are_scored_from_a_recording(call: Call, model: Words) -> None:
+    """Mutants killed: a model asked again, another answer's tokens, policies left out of table or manifest."""
+    told = [
+        Answer(id="a", source="a", evidence="x y", response="x z x y", loss=0.0),  # lift 0.4, 0, 0.4, 0.4 a token
+        Answer(id="b", source="b", evidence="x y", response="x", loss=0.0),
+    ]
+    write_answers(Path("answers.jsonl"), told)
+    assert call("--model", "words").exit_code == 0
+    kept = ["--recording", "records.parquet.recording.jsonl", "-o", "p.parquet"]
+    done = call("--score", "lift", "--score", "probability", *kept, "--prefix", "1,2", "--prefix", "3")
+    assert done.exit_code == 0, done.output
+    table = pl.read_parquet("p.parquet")
+    assert table["tokens"].to_list() == [4, 1]
+    expected = {"score": 0.3, "prefix_1": 0.4, "prefix_2": 0.2, "prefix_3": 0.8 / 3, "at_1_2": 0.2, "at_3": 0.8 / 3}
+    for name, value in expected.items():
+        column = name if name == "score" else f"lift_{name}"
+        np.testing.assert_allclose(table[column].to_numpy(), [value, 0.4])
+    assert "probability_at_1_2" in table.columns
+    manifest = json.loads(Path("p.parquet.manifest.json").read_text())
+    assert manifest["settings"]["prefixes"] == [[1, 2], [3]]
+    assert manifest["model"] == model.identity
+    assert manifest["passes"]["lift_at_3"] == 1
+    assert "first 1, 2 tokens" in manifest["scores"]["lift_at_1_2"]
+
+
+def test_a_policy_is_numbers_of_tokens(call: Call) -> None:
+    for text in ("many", "3,", "-3", "1.5"):
+        assert "numbers of tokens" in call("--prefix", text).output
+
+
 def test_a_torn_recording_is_mended_and_another_models_refused(tmp_path: Path) -> None:
     path, pair = tmp_path / "r.jsonl", Prompted("the old tower", "old tower")
     Recording(path, Words()).score([pair, Prompted("x", "y")])
@@ -194,6 +224,11 @@ def test_losses(call: Call, model: Words) -> None:
         (["--score", "lexical", "--window", "0"], "window at least one"),
         (["--server", "http://localhost:1/v1"], "`server=` needs `model=`"),
         (["--score", "lexical", "-o", "answers.jsonl"], "unknown kind of table"),
+        (["--score", "lift", "--score", "lexical", "--prefix", "3"], "lexical is not made of token scores alone"),
+        (["--score", "judge", "--prefix", "3"], "prefixes are of lift, window, probability, entropy"),
+        (["--prefix", "0,3"], "increasing numbers of tokens, from 1"),
+        (["--prefix", "3,3"], "increasing numbers of tokens, from 1"),
+        (["--prefix", "3", "--prefix", "4", "--prefix", "3"], "named twice"),
     ],
 )
 def test_clear_refusals(call: Call, args: list[str], message: str) -> None:

@@ -51,13 +51,14 @@ def test_the_certification_rule_needs_risk_and_acceptance() -> None:
     assert now.certified.tolist() == [False, True, False]
     assert now.risk_upper[2] <= 0.2  # safe, but only a tenth is accepted
     assert now.acceptance_lower[2] < 0.3
-    assert now.choice() == 1
+    assert now.choices(reg) == (1,)
 
 
 def test_the_choice_has_the_largest_acceptance_bound() -> None:
     now = Look(np.zeros(3), np.array([0.5, 0.9, 0.7]), np.array([True, False, True]))
-    assert now.choice() == 2
-    assert Look(np.ones(3), np.ones(3), np.zeros(3, dtype=bool)).choice() is None
+    reg = registration(thresholds=3, grid=True)
+    assert now.choices(reg) == (2,)
+    assert Look(np.ones(3), np.ones(3), np.zeros(3, dtype=bool)).choices(reg) == (None,)
 
 
 def test_nan_never_certifies() -> None:

@@ -180,7 +180,7 @@ def test_a_mixture_that_moves_keeps_each_look_to_itself() -> None:
 def test_the_hybrid_line_counts_noise_before_the_last_round_in_full() -> None:
     reg = sealed_registration(line="hybrid", looks=((4, 1.0),), epsilon=1.0)
     look, tests = seen(reg, np.zeros(3), before=3), sealed.rows(reg)
-    none = np.zeros(3, dtype=np.bool_)
+    none = tests.weight
     expected = [critical_hybrid(0.045 * w, 3 * v, v) for w, v in zip(tests.weight, tests.variance, strict=True)]
     assert sealed.lines(reg, look, none) == pytest.approx(expected, abs=2e-9)
     exact, within = (sealed.lines(changed(reg, certificate={"line": line}), look, none) for line in ("exact", "within"))

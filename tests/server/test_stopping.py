@@ -126,4 +126,4 @@ def test_rounds_follow_the_table() -> None:
 def test_a_table_is_used_until_more_would_gain_little(tmp_path: Path) -> None:
     run = fedsrc.certify(RECORDS.score, RECORDS.loss, target=0.2, epsilon=math.inf, batch=100, output=tmp_path / "run")
     assert run.registration.schedule.policy == "enough"
-    assert 200 < run.certificate.records < 3000
+    assert 200 <= run.certificate.records < 3000

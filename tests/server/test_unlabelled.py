@@ -130,7 +130,7 @@ def test_a_look_decides_by_the_line_of_its_mixture(tmp_path: Path) -> None:
     levels = 0.045 * np.asarray(reg.thresholds.weights)
     nu = 2 * rule.scale**2 * (rule.contrasts.inverse**2).sum(axis=1)
     expected = half_line(levels, 0.2, 420, found.upper, nu, eta=eta)
-    assert sealed.lines(reg, look, np.zeros(tests.theta.size, dtype=np.bool_)) == pytest.approx(expected, rel=1e-9)
+    assert sealed.lines(reg, look, tests.weight) == pytest.approx(expected, rel=1e-9)
 
 
 def test_thresholds_between_points_take_the_cautious_bound(tmp_path: Path) -> None:

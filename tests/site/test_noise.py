@@ -27,6 +27,7 @@ from tests.support.helpers import changed, gives, registration, release_of, sing
 Floats = NDArray[np.float64]
 ALARM = 1e-7
 SIGMAS = 5.5
+pytestmark = pytest.mark.entropy
 
 
 def draws(scale: float, count: int) -> NDArray[np.int64]:

@@ -85,6 +85,7 @@ def test_some_pair_of_tables_is_as_far_apart_as_the_sensitivity(tmp_path: Path) 
     assert math.sqrt(far) == pytest.approx(reg.mechanism.sensitivity, rel=1e-12)
 
 
+@pytest.mark.entropy
 def test_what_leaves_the_site_is_what_was_counted_plus_the_registered_noise(tmp_path: Path) -> None:
     reg, draws = registered(), 400
     records = table_of([drawn(np.random.default_rng(5)) for _ in range(SOURCES)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -11,6 +11,7 @@ from typing import Literal
 from fedsrc.common.durable import write_whole
 from fedsrc.common.places import labels_beside, ledger_beside
 from fedsrc.common.signing import public_hex
+from fedsrc.errors import BusyError
 from fedsrc.federation.local import certify_table, register_table
 from fedsrc.planning.register import Aggregation, Choices, development_part
 from fedsrc.protocol.registration import Registration
@@ -66,11 +67,18 @@ def answer(folder: Path, path: Path) -> Path:
     return answer_request(folder, path, own)
 
 
-def labelled_on_demand(folder: Path, run: str = "run") -> None:
-    """The local mode on a log without labels: a round opens, people label, one is closed early, the run goes on."""
+def log_without_labels(folder: Path) -> Path:
+    """The log of `labelled_on_demand`, written if it is not there. Of two processes that begin together, one could
+    replace it while the other reads it, which is refused: write it before they start."""
     log = folder / "log.csv"
     if not log.exists():
         write_whole(log, b"id,score\n" + b"".join(b"u%d,0.%02d\n" % (i, i % 100) for i in range(240)))
+    return log
+
+
+def labelled_on_demand(folder: Path, run: str = "run") -> None:
+    """The local mode on a log without labels: a round opens, people label, one is closed early, the run goes on."""
+    log = log_without_labels(folder)
     reg = registration(RECORDS, batch=80, rounds=1, policy="final", grid=True, thresholds=5, aggregation="own")
     fields = {**reg.model_dump(), "development": None, "labelling": {"kind": "on demand"}, "sites": [{"name": "local"}]}
     reg, ledger, labels = Registration.model_validate(fields), ledger_beside(log), labels_beside(log)
@@ -80,7 +88,8 @@ def labelled_on_demand(folder: Path, run: str = "run") -> None:
             certify_table(reg, records, folder / run, ledger, key(9), labels=labels)
             return
         except NotYetError:
-            label_some(ledger, records, labels)
+            with suppress(BusyError):  # then the other process gives the labels
+                label_some(ledger, records, labels)
 
 
 def label_some(ledger: Path, records: Records, labels: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.report.view import View
@@ -29,9 +30,27 @@ def poisoned(view: View, text: str) -> View:
     fields = ("system", "issuer", "contact", "score", "loss", "population")
     claim = certificate.claim.model_copy(update=dict.fromkeys(fields, text))
     sites = tuple(site.model_copy(update={"name": text}) for site in certificate.sites)
-    found["certificate"] = certificate.model_copy(update={"claim": claim, "sites": sites})
+    found["certificate"] = certificate.model_copy(update={"claim": claim, "sites": sites, **_panel(found, text)})
     for each in found["sites"]:
         each |= {"name": text, "reason": text}
     found["progress"] |= {"latest": [text], "turned_away": 1}
-    found |= {"folder": text, "verify": text, "monitor": {"state": "alarm", "words": text}}
+    rung = () if certificate.panel is None else (text,)
+    found |= {"folder": text, "verify": text, "monitor": {"state": "alarm", "words": text, "groups": rung}}
     return found
+
+
+def _panel(view: View, text: str) -> dict[str, Any]:
+    """What a panel's names stand in: its members and column, the sentence, and the assumptions."""
+    certificate: Certificate = view["certificate"]
+    panel = certificate.panel
+    if panel is None:
+        return {}
+    members = tuple(each.model_copy(update={"name": text}) for each in panel.members)
+    picked = None if panel.picked is None else text
+    for each in view["evidence"]["groups"]:
+        each["name"] = text
+    view["evidence"]["score"] = view["evidence"]["score"] and text
+    view |= {"struck": f"Of {text!r}.", "sentence": f"Of {text!r}."}
+    assumed = tuple(each.model_copy(update={"what": f"column {text!r}"}) for each in certificate.assumptions)
+    panel = panel.model_copy(update={"members": members, "column": text, "picked": picked})
+    return {"panel": panel, "assumptions": assumed}

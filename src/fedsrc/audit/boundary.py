@@ -7,6 +7,7 @@ null is tried hardest here. Bins 0..m are equally likely.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,13 +25,47 @@ class Laws:
     deployed: list[Support]
 
 
-def laws(registration: Registration, *, spread: float, graded: bool, drift: float) -> Laws:
-    """Make sites whose risks lie `spread` from the target, so that the deployment mixture's is the target exactly."""
-    risks = site_risks(registration, spread)
+class Mix(NamedTuple):
+    """Groups that units are of: the first `bad` of them at the boundary, the others at the risk `good`. `tied` of a
+    site's units are of one group."""
+
+    groups: int = 1
+    bad: int = 1
+    good: float = 0.0
+    tied: float = 0.0
+
+    def shares(self, sites: int) -> Floats:
+        """Return the share of every group at every site (sites, groups)."""
+        own = np.arange(sites)[:, None] % self.groups == np.arange(self.groups)
+        return np.asarray((1.0 - self.tied) / self.groups + self.tied * own)
+
+
+def laws(registration: Registration, *, spread: float, graded: bool, drift: float, mix: Mix | None = None) -> Laws:
+    """Make sites whose risks lie `spread` from the target, so that the deployment mixture's is the target exactly, in
+    every group at the boundary."""
+    mix = mix or Mix()
+    shares = mix.shares(len(registration.sites))
+    risks = np.full(shares.shape, mix.good)
+    for g in range(mix.bad):
+        risks[:, g] = site_risks(registration, spread, shares[:, g])
     if drift and (graded or registration.privacy.unit == "source"):
         raise FedsrcError("drift at the boundary is for records with losses 0 and 1")
-    deployed = [law(registration, risk, graded=graded) for risk in risks]
-    return Laws([law(registration, risk, graded=graded, drift=drift) for risk in risks], deployed)
+
+    def made(drift: float) -> list[Support]:
+        every = [[law(registration, risk, graded=graded, drift=drift) for risk in row] for row in risks]
+        return [_mixed(registration, each, share) for each, share in zip(every, shares, strict=True)]
+
+    return Laws(made(drift), made(0.0))
+
+
+def _mixed(registration: Registration, groups: list[Support], shares: Floats) -> Support:
+    """Make a site of its groups, a unit in one of them: apart where they have claims, else together."""
+    masses = np.zeros((len(groups), groups[0].law.size, len(groups), *groups[0].masses.shape[1:]), dtype=np.int64)
+    for i, each in enumerate(groups):
+        masses[i, :, i] = each.masses
+    every = np.concatenate(masses)
+    law = np.concatenate([share * each.law for share, each in zip(shares, groups, strict=True)])
+    return Support(every if registration.panel is not None else every.sum(axis=1), law)
 
 
 def law(registration: Registration, risk: float, *, graded: bool, drift: float = 0.0) -> Support:
@@ -42,13 +77,17 @@ def law(registration: Registration, risk: float, *, graded: bool, drift: float =
     return _sources(registration, risk)
 
 
-def site_risks(registration: Registration, spread: float) -> Floats:
-    """Return risks whose mean under the declared weights (or equal ones) is the target; the first is above it.
+def site_risks(registration: Registration, spread: float, shares: Floats) -> Floats:
+    """Return risks of a group with these shares of the sites, whose mean under the declared weights (or equal ones) is
+    the target; the first is above it.
 
     With equal weights they alternate, and an odd site lies at the target; otherwise the others share the difference.
     """
     target = registration.claim.target_risk
-    risks = _risks(target, spread, deployment_weights(registration))
+    weights = deployment_weights(registration)
+    if np.ptp(shares):
+        weights = weights * shares / (weights @ shares)
+    risks = _risks(target, spread, weights)
     if not ((risks >= 0) & (risks <= 1)).all():
         raise FedsrcError(f"risks {spread:g} from the target {target:g} leave [0, 1]")
     return risks

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsrc.audit import boundary, partition
+from fedsrc.audit.methods.setting import Facts
 from fedsrc.audit.shift import drifted, moved_weights, relabelled
 from fedsrc.audit.study import Binormal, Boundary, Population, Printed, Setting
 from fedsrc.audit.study_records import records_of
@@ -24,14 +25,16 @@ from fedsrc.maths.contrasts import ContrastCode
 from fedsrc.maths.quantiles import doubt
 from fedsrc.maths.rank import chance_above
 from fedsrc.planning.plan import SEED, Planned, Wish, plan
-from fedsrc.planning.register import Choices, register_grid
+from fedsrc.planning.register import Choices, even, register_grid
+from fedsrc.planning.sealing import put_cuts
 from fedsrc.planning.thresholds import grid_thresholds, quantile_thresholds
 from fedsrc.protocol.mechanism import most_noise
 from fedsrc.protocol.protection import Noised
-from fedsrc.protocol.registration import Registration, Thresholds
+from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import contrasts, histogram, unit_masses
 from fedsrc.records.order import Positions
 from fedsrc.records.units import Records, Units, check_unit, most_answers, unit_codes, units_of
+from fedsrc.server.panel import several, worst
 from fedsrc.simulate.population import Support, deployment_weights, from_cells, suffix_masses, truth, uniform
 from fedsrc.simulate.posterior import from_release, from_units
 from fedsrc.simulate.trials import discrete_gaussian
@@ -56,10 +59,10 @@ class Cell:
     """What trials of a setting need.
 
     registration             the thresholds of the study, as histograms; `played` is what is really registered
-    development              masses of the development units (n, 2, m+1), or None
+    development              masses of the development units (n, 2, m+1), of groups (n, groups, 2, m+1), or None
     release                  their noised release, where there is one
     sites                    what is drawn at each site
-    acceptance, unsupported  exact shares of the deployment law at each site and threshold, (K, m)
+    acceptance, unsupported  exact shares of the deployment law at each site and threshold, (K, m), group after group
     heldout                  held-out answers accepted and unsupported per threshold, (2, m), or None
     items                    whether an atom of a site is one unit, so that reuse can be counted
     auc                      chance that a supported answer outscores an unsupported one, where losses are 0 and 1
@@ -91,9 +94,21 @@ class Cell:
         return made
 
     @cached_property
+    def places(self) -> list[Positions]:
+        """Which of the thresholds are registered, in every group."""
+        every = zip(self.registration.cuts, self.played.cuts, strict=True)
+        return [np.searchsorted(cut.values, kept.values) for cut, kept in every]
+
+    @cached_property
     def kept(self) -> Positions:
-        """Which of the thresholds are registered."""
-        return np.searchsorted(self.registration.thresholds.values, self.played.thresholds.values)
+        """Which rows are registered: thresholds, of groups with claims of their own one group after the other."""
+        m, blocks = len(self.registration.thresholds.values), self.places[: self.claims]
+        return np.concatenate([i * m + each for i, each in enumerate(blocks)])
+
+    @property
+    def claims(self) -> int:
+        """How many claims are made: one, or one for every group."""
+        return len(self.registration.cuts) if several(self.registration.claims) else 1
 
     @cached_property
     def favoured(self) -> int:
@@ -106,18 +121,22 @@ class Cell:
         """Plan on the development units, as `certify` does, for each unit once or for batch x rounds of every site."""
         if self.development is None or not len(self.development):
             raise FedsrcError("there are no development units to plan on", hint="raise development_share")
-        rng, (accepted, unsupported) = np.random.default_rng(SEED), suffix_masses(base, self.development)
-        if self.release is not None:
-            known = from_release(self.release, base.thresholds.values, rng)
-        else:
-            known = from_units(unsupported, accepted - unsupported, rng)
+        accepted, unsupported = suffix_masses(base, _by_group(base, self.development))
+        known = [
+            from_units(unsupported[:, i], (accepted - unsupported)[:, i], np.random.default_rng(SEED))
+            if self.release is None
+            else from_release(self.release.block(i), cut.values, np.random.default_rng(SEED))
+            for i, cut in enumerate(base.cuts)
+        ]
         most, once = self.setting.batch * self.setting.rounds, self.setting.draw == "once"
         sizes = [site.law.size if once else most for site in self.sites]
         return plan(base, known, dict(zip(base.by_name, sizes, strict=True)), wish)
 
     def encoded(self, site: Support) -> Ints:
         """Return what each unit of a site adds to a registered release: (n, ...)."""
-        masses = np.add.reduceat(site.masses, [0, *(self.kept + 1)], axis=-1)
+        every = np.moveaxis(_by_group(self.registration, site.masses), 1, 0)
+        parts = [np.add.reduceat(x, [0, *(at + 1)], axis=-1) for x, at in zip(every, self.places, strict=True)]
+        masses = parts[0] if self.played.panel is None else np.stack(parts, axis=1)
         code = self.played.mechanism.code
         if isinstance(code, ContrastCode):
             return contrasts(code, masses)
@@ -133,9 +152,37 @@ class Cell:
 
         Paper: Table (halueval), Floor.
         """
-        a, z = self.weights @ self.acceptance, self.weights @ self.unsupported
-        able = a >= self.setting.min_acceptance
-        return float((z[able] / a[able]).min()) if able.any() else float("nan")
+        facts = self.facts(self.weights)
+        able = facts.acceptance >= self.setting.min_acceptance
+        return float(facts.risk[able].min()) if able.any() else float("nan")
+
+    def facts(self, weights: Floats) -> Facts:
+        """Return what is true of mixtures (..., K), as it is claimed: one threshold for all groups has the risk of the
+        worst, and accepts in all of them; acceptance within a group is a share of its own traffic."""
+        a, z = np.asarray(weights @ self.acceptance), weights @ self.unsupported
+        groups, blocks = self.registration.groups, len(self.registration.cuts)
+        risk = worst(self.registration.claims, _ratio(z, a), blocks)
+        if groups is None or groups.floor == "traffic":
+            return Facts(together(self.registration, a), risk)
+        each = a.reshape(*a.shape[:-1], blocks, -1)
+        within = _ratio(each, np.broadcast_to(each[..., :1], each.shape)).reshape(a.shape)
+        return Facts(worst(self.registration.claims, within, blocks, largest=False), risk)
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+
+
+def _by_group(registration: Registration, masses: Ints) -> Ints:
+    """Return masses (n, groups, 2, m+1) of units; without groups all are in one."""
+    return masses.reshape(len(masses), len(registration.cuts), *masses.shape[-2:])
+
+
+def together(registration: Registration, rows: Floats) -> Floats:
+    """Add rows (..., groups m) up over the groups where one threshold is for all of them."""
+    if registration.panel is None or not registration.panel.simultaneous:
+        return rows
+    return np.asarray(rows.reshape(*rows.shape[:-1], len(registration.cuts), -1).sum(axis=-2))
 
 
 def build(setting: Setting, population: Population, *, seed: int, folder: Path) -> Cell:
@@ -147,17 +194,21 @@ def build(setting: Setting, population: Population, *, seed: int, folder: Path) 
     records = records_of(population, folder)
     if setting.unit == "source":
         check_unit(records, "source", f"population {population.name!r}")
+    groups = _groups(records, f"population {population.name!r}") if setting.groups != "none" else ()
     parts = split(records, setting, np.random.default_rng([seed, SPLIT]))
     indices = _dealt(parts, setting, np.random.default_rng([seed, DEAL]))
     binary = bool(np.isin(parts.calibration.loss, (0.0, 1.0)).all())
     answers = most_answers(records, np.ones(len(records), dtype=np.bool_)) if setting.unit == "source" else 1
+    own = groups if setting.groups == "each" else (None,)
     registration = _registration(
-        setting, len(indices), values=thresholds_of(parts, setting), answers=min(answers, 10), binary=binary
-    )
+        setting, len(indices), values=[thresholds_of(parts, setting, each) for each in own], groups=groups,
+        answers=min(answers, 10), binary=binary,
+    )  # fmt: skip
     release = None
     if setting.thresholds_from == "noised":
         release = _noised(registration, parts.development, np.random.default_rng([seed, DEVELOP]))
-        registration = _with_thresholds(registration, release.thresholds(setting.thresholds))
+        blocks = range(len(own)) if own == groups else (None,)
+        registration = _with_thresholds(registration, [release.thresholds(setting.thresholds, i) for i in blocks])
     sites = uniform(registration, [parts.calibration.take(each) for each in indices])
     heldout = _heldout(registration, parts.heldout) if len(parts.heldout) else None
     surrogate, auc = isinstance(population, Binormal), _auc(parts.calibration) if binary else None
@@ -165,17 +216,25 @@ def build(setting: Setting, population: Population, *, seed: int, folder: Path) 
     return replace(made, auc=auc, development=unit_masses(registration, parts.development), release=release)
 
 
+def _groups(records: Records, where: str) -> tuple[str, ...]:
+    """Return the groups that records are of."""
+    if records.group is None:
+        raise FedsrcError("no group is said", where=where, hint="a table names the column: group = '...'")
+    return tuple(records.group_names[i] for i in np.unique(records.group))
+
+
 def _noised(registration: Registration, units: Units, rng: np.random.Generator) -> Noised:
     """Release development units over the public grid as a site does, with seeded noise."""
     grid = over_grid(registration)
     rule = grid.mechanism
-    if doubt(len(units), most_noise(rule)) == 1:
+    if doubt(len(units) / len(grid.cuts), most_noise(rule)) == 1:
         raise FedsrcError(f"noise drowns {len(units)} development units", hint="raise development_share or epsilon")
     exact = rule.basis.encode(histogram(grid, units))
-    first, second = (exact + discrete_gaussian(rng, rule.scale, exact.shape)).tolist()
-    points = grid.thresholds.values
+    sums = np.moveaxis(exact + discrete_gaussian(rng, rule.scale, exact.shape), -2, 0)
+    first, second = map(tuple, sums.reshape(2, -1).tolist())
     return Noised(
-        privacy=grid.privacy, units=len(units), grid=points, scale=rule.scale, first=first, second=second
+        privacy=grid.privacy, units=len(units), grid=grid.thresholds.values, scale=rule.scale, first=first,
+        second=second, blocks=grid.block_names,
     )  # fmt: skip
 
 
@@ -230,40 +289,50 @@ def _dealt(parts: Parts, setting: Setting, rng: np.random.Generator) -> list[Pos
     return partition.iid(n, setting.sites, rng)
 
 
-def thresholds_of(parts: Parts, setting: Setting) -> tuple[float, ...]:
-    """Return a setting's thresholds, without a look at any label of the calibration.
+def thresholds_of(parts: Parts, setting: Setting, group: str | None = None) -> tuple[float, ...]:
+    """Return a setting's thresholds, of all answers or of a group's, without a look at any label of the calibration.
 
     Paper: Proposition (condthresh) for thresholds from the calibration scores.
     """
     if setting.thresholds_from == "grid":
         return grid_thresholds(setting.thresholds)
-    if setting.thresholds_from == "support":
-        return quantile_thresholds(parts.calibration.score, setting.thresholds)
-    if len(parts.development) == 0:
+    units = parts.calibration if setting.thresholds_from == "support" else parts.development
+    if len(units) == 0:
         raise FedsrcError("no units are set apart for the thresholds", hint="raise development_share")
-    return quantile_thresholds(parts.development.score, setting.thresholds)
+    mine = units.score
+    if group is not None and units.group is not None:
+        mine = units.score[np.isin(units.group_names, [group])[units.group]]
+    return quantile_thresholds(mine if mine.size else units.score, setting.thresholds)
 
 
 def _registration(
-    setting: Setting, sites: int, *, values: Sequence[float], answers: int = 1, binary: bool = True
-) -> Registration:
+    setting: Setting, sites: int, *, values: Sequence[tuple[float, ...]], groups: tuple[str, ...] = (),
+    answers: int = 1, binary: bool = True,
+) -> Registration:  # fmt: skip
     names = [f"site {k + 1}" for k in range(sites)]
     weights = None
     if setting.weights == "equal":
         weights = dict(zip(names, moved_weights([1.0 / sites] * sites, setting.moved, 0), strict=True))
     choices = Choices(
         setting.target_risk, setting.epsilon, preset=setting.release, unit=setting.unit, independent=True, grid=True,
-        thresholds=len(values), min_acceptance=setting.min_acceptance, delta=setting.delta, batch=setting.batch,
+        thresholds=len(values[0]), min_acceptance=setting.min_acceptance, delta=setting.delta, batch=setting.batch,
         failure_probability=setting.failure_probability, rounds=_rounds(setting, sites),
         policy=setting.policy, weights=weights, drift=dict.fromkeys(names, setting.drift), max_answers=answers,
         loss_grid=1 if binary else setting.loss_grid, adjacency=setting.adjacency, aggregation=setting.aggregation,
+        groups=groups or None, group_claim="all" if setting.groups == "all" else "each",
+        group_floor=setting.group_floor, group_span=setting.group_span,
     )  # fmt: skip
-    return _with_thresholds(register_grid(choices, names), tuple(values))
+    return _with_thresholds(register_grid(choices, names), values)
 
 
-def _with_thresholds(made: Registration, values: tuple[float, ...]) -> Registration:
-    equal = (1.0 / len(values),) * len(values)
-    return made.model_copy(update={"thresholds": Thresholds(values=values, weights=equal)})
+def _with_thresholds(made: Registration, values: Sequence[tuple[float, ...]]) -> Registration:
+    """Return the registration with these thresholds, equally weighted: for all groups, or as many for each."""
+    if made.groups is not None and made.groups.floor == "group":
+        values = [(0.0, *(x for x in each if x > 0)) for each in values]
+    cuts = [(each, (1.0 / len(each),) * len(each)) for each in even(values)]
+    fields = put_cuts(made.model_dump(), cuts)
+    fields["thresholds"]["origin"] = "declared"
+    return Registration.of(fields)
 
 
 def _rounds(setting: Setting, sites: int) -> int:
@@ -284,8 +353,8 @@ def _finish(
     if setting.label_missed or setting.label_invented:
         drawn = [relabelled(site, encoding, setting.label_missed, setting.label_invented) for site in sites]
     facts = [truth(registration, [site], [1.0]) for site in deployed]
-    acceptance = np.stack([each.acceptance for each in facts])
-    unsupported = acceptance * np.stack([each.risk for each in facts])
+    acceptance = np.stack([each.acceptance.ravel() for each in facts])
+    unsupported = acceptance * np.stack([each.risk.ravel() for each in facts])
     binary = registration.privacy.loss_grid == 1 and registration.privacy.unit == "record"
     items = items and drawn is sites
     return Cell(setting, registration, tuple(drawn), acceptance, unsupported, heldout, surrogate, binary, items)
@@ -302,25 +371,31 @@ def _from_boundary(setting: Setting, population: Boundary, rng: np.random.Genera
     unit = "source" if population.answers > 1 else "record"
     if setting.unit != unit:
         raise FedsrcError(f"population {population.name!r} is made of {unit}s", hint=f'set unit = "{unit}"')
-    values = grid_thresholds(setting.thresholds)
+    shown, count = population.promised * setting.target_risk, population.groups
     registration = _registration(
-        setting, setting.sites, values=values, answers=population.answers, binary=not population.graded
-    )
-    laws = boundary.laws(registration, spread=population.spread, graded=population.graded, drift=setting.drift)
+        setting, setting.sites, values=[grid_thresholds(setting.thresholds)], answers=population.answers,
+        groups=tuple(f"group {g + 1}" for g in range(count)) if setting.groups != "none" else (),
+        binary=not population.graded,
+    )  # fmt: skip
+    mix = boundary.Mix(count, count if population.bad is None else population.bad, shown, population.tied)
+    laws = boundary.laws(registration, spread=population.spread, graded=population.graded, drift=setting.drift, mix=mix)
     made = _finish(
         setting, registration, laws.calibrated, heldout=None, surrogate=True, items=False, deployed=laws.deployed
     )
-    shown = population.promised * setting.target_risk
-    return replace(made, development=_drawn(boundary.law(registration, shown, graded=population.graded), rng))
+    good = boundary.Mix(count, 0, shown)
+    seen = boundary.laws(registration, spread=0.0, graded=population.graded, drift=0.0, mix=good).deployed[0]
+    return replace(made, development=_drawn(seen, rng, count * DEVELOPMENT))
 
 
-def _drawn(site: Support, rng: np.random.Generator) -> Ints:
-    return site.masses[rng.choice(site.law.size, DEVELOPMENT, p=site.law)]
+def _drawn(site: Support, rng: np.random.Generator, units: int = DEVELOPMENT) -> Ints:
+    return site.masses[rng.choice(site.law.size, units, p=site.law)]
 
 
 def _from_printed(setting: Setting, population: Printed, rng: np.random.Generator) -> Cell:
     _no_records(setting)
-    registration = _registration(setting, setting.sites, values=grid_thresholds(len(population.acceptance)))
+    if setting.groups != "none":
+        raise FedsrcError("a law of acceptance and risk has no groups", hint="set groups = 'none'")
+    registration = _registration(setting, setting.sites, values=[grid_thresholds(len(population.acceptance))])
     site = printed(registration, np.asarray(population.acceptance), np.asarray(population.risk))
     made = _finish(setting, registration, [site] * setting.sites, heldout=None, surrogate=True, items=False)
     return replace(made, development=_drawn(site, rng))

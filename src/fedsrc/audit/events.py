@@ -26,10 +26,11 @@ DRAWS, COINS, ORDER = 1, 3, 5  # streams of a block's seed; noise has the second
 
 @dataclass(frozen=True)
 class Events:
-    """Per trial and look, cumulative: masses (B, T, 2, m+1), per site (B, T, K, 2, m+1) where asked for, slots that
-    arrived (B, T, K), slots that were withheld (B, T, K). Per round (B, T, K): who answered, who withheld, who dropped
-    out. Distinct units touched (B, T), zero where units have no identity. Where methods read them: sums of registered
-    releases before noise (B, T, ...), and for every look the units that came with it, in order (B, n), -1 for none."""
+    """Per trial and look, cumulative: masses (B, T, 2, m+1), of groups (B, T, groups, 2, m+1), per site (B, T, K, ...)
+    where asked for, slots that arrived (B, T, K), slots that were withheld (B, T, K). Per round (B, T, K): who
+    answered, who withheld, who dropped out. Distinct units touched (B, T), zero where units have no identity. Where
+    methods read them: sums of registered releases before noise (B, T, ...), and for every look the units that came
+    with it, in order (B, n), -1 for none."""
 
     masses: Ints
     by_site: Ints | None
@@ -127,10 +128,11 @@ def _limit(site: Support, setting: Setting, registration: Registration) -> Limit
     per_mass = np.array([-r, 1.0 if paired else 1.0 - r]) / registration.privacy.mass_grid
     weights = np.repeat(per_mass[:, None], site.masses.shape[-1], axis=1)
     weights[:, 0] = 0.0
-    contrast = site.masses.reshape(site.law.size, -1) @ weights.ravel()
+    flat = np.tile(weights.ravel(), len(registration.cuts))
+    contrast = site.masses.reshape(site.law.size, -1) @ flat
     mean = float(site.law @ contrast)
     z = float(ndtri(1.0 - setting.withheld)) if setting.withheld else np.inf
-    return Limit(weights.ravel(), mean, float(np.sqrt(site.law @ (contrast - mean) ** 2)), z)
+    return Limit(flat, mean, float(np.sqrt(site.law @ (contrast - mean) ** 2)), z)
 
 
 class _Units:
@@ -175,7 +177,7 @@ class _Log:
         arrived = np.where(withheld, 0, slots)
         self.slots = self.slots + arrived
         self.missing = self.missing + slots - arrived
-        keep = (arrived > 0)[..., None, None]
+        keep = (arrived > 0).reshape(*arrived.shape, *[1] * (self.total.ndim - 2))
         self.total = self.total + np.where(keep, np.stack(drawn, axis=1), 0)
         self.rows.append((
             self.total.sum(axis=1), self.total if self.per_site else None, self.slots, self.missing, arrived > 0,

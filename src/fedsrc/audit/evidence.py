@@ -11,15 +11,16 @@ from functools import lru_cache
 
 import numpy as np
 
-from fedsrc.audit.cell import Cell
+from fedsrc.audit.cell import Cell, together
 from fedsrc.audit.events import Events
 from fedsrc.audit.methods import unit_betting
 from fedsrc.audit.methods.setting import Aim, Evidence, Facts, Sites, Unreleased, gather
 from fedsrc.maths import privacy
 from fedsrc.maths.arrays import Bools, Floats, Ints
+from fedsrc.maths.betting import Covariance
 from fedsrc.protocol.mechanism import SCALE_STEP, Mechanism
 from fedsrc.protocol.registration import Registration
-from fedsrc.server.tally import Masses, masses, plausible_margins, released_shape
+from fedsrc.server.tally import Masses, masses, plausible_margins
 from fedsrc.simulate.population import suffix_masses
 from fedsrc.simulate.trials import discrete_gaussian
 
@@ -134,7 +135,7 @@ def noises(cell: Cell, sent: Bools) -> Bools:
 def noise_of(cell: Cell, events: Events, seed: tuple[int, ...], messages: int = 1) -> Ints:
     """Draw cumulative lattice noise (B, T, ...): so many messages for every release that arrived."""
     rule, every = message(cell), noises(cell, events.answered)
-    total = np.zeros((*every.shape[:2], *released_shape(rule)), dtype=np.int64)
+    total = np.zeros((*every.shape[:2], *rule.shape), dtype=np.int64)
     if rule.scale == 0:
         return total
     rng = np.random.default_rng([*seed, NOISE])
@@ -205,8 +206,7 @@ def shares(slots: Ints) -> Floats:
 def facts_of(cell: Cell, events: Events) -> Facts:
     """Return exact acceptance and risk of the declared mixture, or at each look of the one drawn so far."""
     weights = shares(events.drawn) if cell.registration.weights is None else cell.weights
-    a, z = weights @ cell.acceptance, weights @ cell.unsupported
-    return Facts(np.asarray(a), np.asarray(np.divide(z, a, out=np.zeros_like(a), where=a > 0)))
+    return cell.facts(weights)
 
 
 def _sites(cell: Cell, events: Events) -> Sites | None:
@@ -227,8 +227,11 @@ def _unreleased(cell: Cell, events: Events, seed: tuple[int, ...]) -> Unreleased
 
 
 def exact_sums(registration: Registration, counts: Ints) -> Masses:
-    """Return suffix masses of exact counts."""
-    return masses(registration, registration.mechanism.basis.encode(counts), 0.0)
+    """Return suffix masses of exact counts, of groups one after the other; those of all groups together, where one
+    threshold is for all."""
+    found = masses(registration, registration.mechanism.basis.encode(counts), 0.0)
+    U, S, A = (together(registration, rows) for rows in (found.unsupported, found.supported, found.accepted))
+    return Masses(U, S, A, Covariance(*[np.zeros(1)] * 3))
 
 
 @lru_cache(maxsize=8)

@@ -25,8 +25,9 @@ from fedsrc.audit.study import Study
 def looks(study: Study, tables: Path, *, trials: int) -> pl.DataFrame:
     """Return one row per setting, method, trial and look, for the first trials of every setting.
 
-    Lists run over sites (slots, answered, dropped) or over thresholds (sums, variances, bounds). Sums and slots are
-    cumulative; `seed` with `trial` is the trial's address in the study.
+    Lists run over sites (slots, answered, dropped) or over thresholds (sums, variances, bounds), of groups with claims
+    of their own one group after the other. Sums and slots are cumulative; `seed` with `trial` is the trial's address
+    in the study.
     """
     parts = []
     for index, setting in enumerate(study.settings):

@@ -30,10 +30,12 @@ class Tuples:
     """The certificate tuple of each trial at its last look: where it fired, or the end.
 
     threshold         certified, or the one nearest to it (-1: the method has no bound to tell by)
+    picked            the same of every claim, of groups with claims of their own: (trials, claims)
     sampling_width    contrast bound without noise, less contrast and eta; privacy_width: what noise adds
     """
 
     threshold: Ints
+    picked: Ints
     contrast_upper: Floats
     risk_upper: Floats
     acceptance_lower: Floats
@@ -99,10 +101,10 @@ def native_rows(block: Block, names: tuple[str, ...], *, first: int) -> pl.DataF
 
 def _method(method: Method, block: Block, policy: str) -> pl.DataFrame:
     verdict = block.judged(method)
-    fires = np.asarray(verdict.certified.any(axis=-1))
+    fires = np.asarray(by_claim(verdict.certified, block.cell).any(axis=-1).all(axis=-1))
     if policy == "enough":
         fires &= _enough(block, verdict)
-        fires[:, -1] = verdict.certified[:, -1].any(axis=-1)
+    fires[:, -1] = verdict.certified[:, -1].any(axis=-1)
     if method.stops == "at the last look" or policy == "final":
         fires[:, :-1] = False
     fired = np.asarray(fires.any(axis=-1))
@@ -110,33 +112,42 @@ def _method(method: Method, block: Block, policy: str) -> pl.DataFrame:
     found = tuples(method, block, fired, look)
     counted = slice(-1 if method.stops == "at the last look" else 0, None)
     missed = misses(verdict, block.aim, block.facts, floor=method.floor)[:, counted].any(axis=-1)
-    bounds = {name: value for name, value in vars(found).items() if name != "threshold"}
+    bounds = {name: value for name, value in vars(found).items() if name not in ("threshold", "picked")}
     made = pl.DataFrame({
-        "fired": fired, "missed": missed, **_facts(method, block, fired, look, found.threshold), **bounds,
+        "fired": fired, "missed": missed, **_facts(method, block, fired, look, found), **bounds,
         **_schedule(block, block.seen(method), look), **_heldout(block.cell, found.threshold), **_local(method, block),
     })  # fmt: skip
     return made.with_columns(pl.col("slots").arr.to_list())  # settings may differ in their number of sites
 
 
+def by_claim(rows: NDArray[Any], cell: Cell) -> NDArray[Any]:
+    """Return rows (..., m) apart by claims: (..., claims, m)."""
+    return rows.reshape(*rows.shape[:-1], cell.claims, -1)
+
+
 def _enough(block: Block, found: Verdict) -> Bools:
-    """Say at which looks twice the records have gained little."""
-    accepted = np.where(found.certified, found.acceptance_lower, 0.0).max(axis=-1)
+    """Say at which looks twice the records have gained little, in every claim."""
+    accepted = by_claim(np.where(found.certified, found.acceptance_lower, 0.0), block.cell).max(axis=-1)
     trials = zip(block.events.records.tolist(), accepted.tolist(), strict=True)
-    looks = range(1, accepted.shape[-1] + 1)
-    return np.array([[bool(gains_little(n[:t], a[:t])) for t in looks] for n, a in trials])
+    looks = range(1, accepted.shape[1] + 1)
+    return np.array([[bool(gains_little(n[:t], a[:t]).all()) for t in looks] for n, a in trials])
 
 
-def _facts(method: Method, block: Block, fired: Bools, look: Ints, j: Ints) -> dict[str, NDArray[Any]]:
-    """Return what is true of the threshold at each trial's look."""
-    trial, aim, shape = np.arange(look.size), block.aim, block.seen(method).accepted.shape
-    a, R = (np.broadcast_to(x, shape)[trial, look, j] for x in (block.facts.acceptance, block.facts.risk))
-    low = method.floor & (a < aim.min_acceptance - TOLERANCE)
+def _facts(method: Method, block: Block, fired: Bools, look: Ints, found: Tuples) -> dict[str, NDArray[Any]]:
+    """Return what is true of the threshold at each trial's look; of several, what they accept together (within groups,
+    on average), and the worst risk."""
+    trial, aim, shape, j = np.arange(look.size), block.aim, block.seen(method).accepted.shape, found.picked
+    facts = (np.broadcast_to(x, shape)[trial[:, None], look[:, None], j] for x in vars(block.facts).values())
+    a, R = (np.where(j >= 0, x, np.nan) for x in facts)
+    low, some = method.floor & (a < aim.min_acceptance - TOLERANCE), (j >= 0).any(axis=-1)
+    parts = block.cell.claims if block.cell.setting.group_floor == "group" else 1
     return {
-        "threshold": j,
-        "acceptance": np.where(j >= 0, a, np.nan),
-        "risk": np.where(j >= 0, R, np.nan),
-        "failed": fired & ((aim.target_risk + TOLERANCE < R) | low),
-        "at_boundary": fired & (aim.target_risk - TOLERANCE <= R),
+        "threshold": found.threshold,
+        "acceptance": np.where(some, np.nansum(a, axis=-1) / parts, np.nan),
+        "risk": np.where(some, np.where(j >= 0, R, -np.inf).max(axis=-1), np.nan),
+        "failed": fired & ((aim.target_risk + TOLERANCE < R) | low).any(axis=-1),
+        "at_boundary": fired & (aim.target_risk - TOLERANCE <= R).any(axis=-1),
+        **({"groups_certified": (j >= 0).sum(axis=-1)} if block.cell.claims > 1 else {}),
     }
 
 
@@ -161,6 +172,7 @@ def tuples(method: Method, block: Block, fired: Bools, look: Ints) -> Tuples:
     evidence, aim = block.seen(method), block.aim
     whole = [np.full(look.size, np.nan) for _ in range(5)]
     threshold = np.full(look.size, -1, dtype=np.int64)
+    picked = np.full((look.size, block.cell.claims), -1, dtype=np.int64)
     for end, stopped in sorted({(int(t), bool(f)) for t, f in zip(look, fired, strict=True)}):
         here = np.flatnonzero((look == end) & (fired == stopped))
         carried = stopped and method.stops == "at any look"
@@ -170,11 +182,12 @@ def tuples(method: Method, block: Block, fired: Bools, look: Ints) -> Tuples:
             found = method.conclude(evidence.at((here, slice(0 if carried else end, end + 1))), aim)
         j = chosen(found) if stopped else _nearest(found)
         threshold[here] = j
+        picked[here] = _picked(found, block.cell) if stopped and block.cell.claims > 1 else j[:, None]
         bounds = (found.contrast_upper, found.risk_upper, found.acceptance_lower)
         widths = _widths(method, evidence.at((here, slice(end, end + 1))), aim, j)
         for place, value in zip(whole, (*(_take(x, j) for x in bounds), *widths), strict=True):
             place[here] = value
-    return Tuples(threshold, *whole)
+    return Tuples(threshold, picked, *whole)
 
 
 def chosen(found: Verdict) -> Ints:
@@ -183,6 +196,13 @@ def chosen(found: Verdict) -> Ints:
     certified, a = found.certified, found.acceptance_lower
     order = np.where(np.isnan(a), -np.arange(a.shape[-1], dtype=np.float64), a)
     return np.asarray(np.where(certified, order, -np.inf).argmax(axis=-1))
+
+
+def _picked(found: Verdict, cell: Cell) -> Ints:
+    """Return what every claim picks (..., claims), -1 for nothing."""
+    each = Verdict(*(by_claim(rows, cell) for rows in vars(found).values()))
+    first = np.arange(cell.claims) * each.certified.shape[-1]
+    return np.where(each.certified.any(axis=-1), first + chosen(each), -1)
 
 
 def _nearest(found: Verdict) -> Ints:

@@ -75,9 +75,14 @@ def notes_on(study: Study, table: pl.DataFrame) -> list[str]:
     kinds = {each.name: type(each) for each in study.populations}
     if surrogates := [name for name, kind in kinds.items() if kind in (Binormal, Printed)]:
         notes.append(f"Surrogate populations, not data: {', '.join(surrogates)}.")
-    if Boundary in kinds.values():
+    if any(isinstance(each, Boundary) and each.bad is None for each in study.populations):
         notes.append(
             "At the boundary of the null every certificate is false: there, read 'fired' as false certificates."
+        )
+    if any(setting.groups == "each" for setting in study.settings):
+        notes.append(
+            "Of groups, a violation or failure in any counts; acceptance adds up over groups, and risk is the worst"
+            " group's."
         )
     if table["conditional"].any():
         notes.append(

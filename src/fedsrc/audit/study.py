@@ -40,25 +40,29 @@ from fedsrc.planning.register import GRADED_GRID, Aggregation, Counted
 
 MAX_BYTES = 1_000_000
 MAX_SETTINGS = 10_000
+OF_GROUPS = "registered"  # the method that makes claims of groups
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
-class StudyTable(Frozen):
-    """Real records: a table with loss, scores and optionally site and source, beside the study file.
+class StudyTable(Grown):
+    """Real records: a table with loss, scores and optionally site, source and group, beside the study file.
 
     score    the column that scores
+    group    the column that says the group; all its values are listed
     where    keeps rows in which these columns have these values
     """
 
+    LATER: ClassVar[tuple[str, ...]] = ("group",)
     name: Name
     table: Text
     score: Text = "score"
+    group: Text = "group"
     where: dict[str, str] = Field(default_factory=dict)
     about: Text = ""
 
 
 class Demo(Frozen):
-    """Real records: an embedded table of scores, or all of them, each a site."""
+    """Real records: an embedded table of scores, or all of them, each a site and a group."""
 
     name: Name
     demo: Text
@@ -99,16 +103,28 @@ class Boundary(Grown):
     answers    answers per source, in two halves of equal answers; 1: records
     graded     losses 0, 1/2 and 1 in place of 0 and 1
     promised   what development units show, on which a plan is made: this share of the target risk
+    groups     of the units, as many of each; the first `bad` are at the boundary (all, if not said), and the others as
+               good as promised
+    tied       share of a site's units that are all of one group, at the next site of the next
     """
 
-    LATER: ClassVar[tuple[str, ...]] = ("promised",)
+    LATER: ClassVar[tuple[str, ...]] = ("promised", "groups", "bad", "tied")
     name: Name
     boundary: Literal[True]
     spread: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
     answers: Literal[1, 2, 4, 6] = 1
     graded: bool = False
     promised: Annotated[float, Field(ge=0, le=1)] = 0.5
+    groups: int = Field(1, ge=1, le=100)
+    bad: int | None = Field(None, ge=0)
+    tied: Share = 0.0
     about: Text = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.bad or 0) > self.groups:
+            raise ValueError(f"of {self.groups} groups, {self.bad} cannot be bad")
+        return self
 
 
 KINDS = {"table": StudyTable, "demo": Demo, "records": Binormal, "acceptance": Printed, "boundary": Boundary}
@@ -176,10 +192,13 @@ class Setting(Grown):
     encoding          what releases count; what is not said: histograms, or what the planner takes
     loss_grid         graded losses are rounded up to multiples of one over it
     looks, objective  of the plan
+    groups            whether "each" group has a claim of its own, or one threshold is for "all"; group_floor: what
+                      acceptance is a share of; group_span: how a source counts that is of several
     """
 
     LATER: ClassVar[tuple[str, ...]] = (
-        "certificate", "encoding", "loss_grid", "looks", "objective", "adjacency", "aggregation",
+        "certificate", "encoding", "loss_grid", "looks", "objective", "adjacency", "aggregation", "groups",
+        "group_floor", "group_span",
     )  # fmt: skip
     population: Name
     case: Text = ""
@@ -221,6 +240,9 @@ class Setting(Grown):
     objective: Objective = "acceptance"
     adjacency: Adjacency = "zero-out"
     aggregation: Aggregation = "own"
+    groups: Literal["none", "each", "all"] = "none"
+    group_floor: Literal["traffic", "group"] = "traffic"
+    group_span: Literal["shares", "whole"] = "shares"
 
     @property
     def develops(self) -> bool:
@@ -235,7 +257,7 @@ class Setting(Grown):
     @model_validator(mode="after")
     def _check(self) -> Self:
         planned, sealed = self.certificate != "plain", self.certificate == "sealed"
-        exact, held = math.isinf(self.epsilon), self.aggregation == "holder"
+        exact, held, panel = math.isinf(self.epsilon), self.aggregation == "holder", self.groups != "none"
         refused = {
             "moved weight needs declared weights: weights = 'equal'": self.moved and self.weights != "equal",
             "give dropout or withheld, not both": self.dropout and self.withheld,
@@ -258,6 +280,11 @@ class Setting(Grown):
                 sealed and self.policy == "enough",
             "one holder answers for all sites or not at all: aggregation = 'own'":
                 held and (self.dropout or self.withheld),
+            "groups belong to the default release: release = 'default'": panel and self.release != "default",
+            "groups are planned for acceptance alone: objective = 'acceptance'":
+                panel and self.objective != "acceptance",
+            "held-out answers and label errors are of one claim: groups = 'none'":
+                panel and (self.heldout_share or self.label_missed or self.label_invented),
         }  # fmt: skip
         for why, here in refused.items():
             if here:
@@ -318,6 +345,10 @@ class Study(Frozen):
 
     def _check_readable(self, setting: Setting) -> None:
         """Refuse methods that cannot read what the setting has."""
+        if setting.groups != "none" and (
+            blind := [name for name in (*self.methods, *self.native) if name != OF_GROUPS]
+        ):
+            raise ValueError(f"{blind[0]} speaks of all the traffic: of groups only {OF_GROUPS!r} does")
         for method in (METHODS[name] for name in self.methods):
             if method.reads == "released sums" and not setting.histograms:
                 kind = setting.encoding if setting.certificate == "plain" else f"{setting.certificate} certificates"

@@ -40,11 +40,14 @@ def _embedded(population: Demo) -> Records:
     names, source = np.unique(frame["source"].to_numpy().astype(str), return_inverse=True)
     score, loss = (frame[name].to_numpy().astype(np.float64) for name in (population.score, "loss"))
     site = np.repeat(np.arange(len(tasks)), [each.height for each in frames])
-    return Records("", score, loss, site, tuple(tasks), source.astype(np.int64), tuple(names.tolist()), None)
+    return Records(
+        "", score, loss, site, tuple(tasks), source.astype(np.int64), tuple(names.tolist()), None, site, tuple(tasks)
+    )
 
 
 def _table(population: StudyTable, path: Path) -> Records:
-    records = read_records(path, columns=Columns(score=population.score))
+    named = population.group if population.group != "group" else None  # one of that name may be absent
+    records = read_records(path, columns=Columns(score=population.score, group=named))
     if not population.where:
         return records
     frame = scan(path)[0].collect()
@@ -55,10 +58,11 @@ def _table(population: StudyTable, path: Path) -> Records:
     )
     if kept.size == 0:
         raise FedsrcError(f"population {population.name!r}: no row is left", where=str(path))
-    source = None if records.source is None else records.source[kept]
+    source, group = (None if each is None else each[kept] for each in (records.source, records.group))
     return replace(
-        records, score=records.score[kept], loss=records.loss[kept], site=records.site[kept], source=source, ids=None
-    )
+        records, score=records.score[kept], loss=records.loss[kept], site=records.site[kept], source=source,
+        group=group, ids=None,
+    )  # fmt: skip
 
 
 def binormal(population: Binormal) -> Records:

@@ -131,14 +131,15 @@ def not_met(method: Method, setting: Setting) -> list[str]:
 
 
 def _cell(cell: Cell) -> dict[str, Any]:
-    charged = spent(cell)
+    charged, one = spent(cell), cell.registration.panel is None
+    limit = information_limit(cell.registration, cell.sites, cell.weights.tolist()) if one else None
     return {
         "surrogate": cell.surrogate,
         "conditional": cell.setting.thresholds_from == "support",
         "units": sum(site.law.size for site in cell.sites) if cell.items else None,
         "auc": cell.auc,
         "oracle_floor": cell.oracle_floor(),
-        "information_limit": information_limit(cell.registration, cell.sites, cell.weights.tolist()),
+        "information_limit": limit,
         "rho_per_message": charged.rho,
         "epsilon_per_unit": charged.epsilon,
     }
@@ -156,6 +157,8 @@ def row(part: pl.DataFrame) -> dict[str, Any]:
     found["deployed_acceptance"] = float(_deployed(part).mean())
     found |= {RENAMED.get(name, name): _mean(fired, name) for name in GIVEN_FIRING}
     found |= {name: _mean(part, name) for name in OVER_ALL}
+    if "groups_certified" in part.columns:
+        found["groups_certified"] = _mean(part, "groups_certified")
     found["reuse"] = found["records"] / found["touched"] if found["touched"] else None
     return found
 

@@ -37,6 +37,7 @@ def allow_command(
         "registration": registered.digest, "site": site, "target_risk": registered.promised_risk, "unit": privacy.unit,
         "epsilon": privacy.epsilon, "delta": privacy.delta, "usual_request": asked.usual, "largest_request": asked.most,
         "capacity": registered.site(site).capacity, "server_key": registered.server_key,
+        **_panel(registered),
     }  # fmt: skip
     if output == "text":
         show(output, told, *describe_registration(registered, site))
@@ -51,3 +52,10 @@ def allow_command(
         words = f"No longer allowed at site {site}." if withdraw else f"Allowed at site {site}. Its ledger is {ledger}."
     if words or output == "json":
         show(output, {"status": done, **told}, words)
+
+
+def _panel(registered: Registration) -> dict[str, object]:
+    """Return which groups or scores get totals of their own, and the column of the groups; nothing for one claim."""
+    if registered.groups is not None:
+        return {"groups": list(registered.block_names), "group_column": registered.groups.column}
+    return {} if registered.panel is None else {"scores": list(registered.block_names)}

@@ -23,24 +23,25 @@ from fedsrc.cli.output import finish, show
 from fedsrc.cli.progress import progress
 from fedsrc.cli.registering import choices_of, draft_registration, new_registration
 from fedsrc.cli.streams import in_flags, say
-from fedsrc.cli.table import asking, listed, table_at, table_options, to_label, unlabelled, uses
+from fedsrc.cli.table import SAID, asking, listed, said_by, table_at, table_options, to_label, unlabelled, uses
 from fedsrc.cli.types import FilePath
 from fedsrc.common import signing
 from fedsrc.common.places import labels_beside, ledger_beside
-from fedsrc.common.words import count, risk_words
+from fedsrc.common.words import count
 from fedsrc.errors import FedsrcError
-from fedsrc.face import wished
+from fedsrc.face import no_listed, wished
 from fedsrc.federation.local import certify_table
 from fedsrc.planning.inspect import copies_words
-from fedsrc.planning.plan import Wish
+from fedsrc.planning.plan import Wish, check_planned
 from fedsrc.planning.register import Choices, for_table
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.development import calibrating
+from fedsrc.records.listed import check_registered
 from fedsrc.records.stream import Table
 from fedsrc.records.units import Records
 from fedsrc.server.state import Replay
-from fedsrc.server.status import run_state
+from fedsrc.server.status import run_state, shown_words
 from fedsrc.site.rounds import NotYetError
 
 DEFAULTS = {
@@ -73,7 +74,7 @@ def _certify(records: Path, registration: Path | None, folder: Path, output: str
     source = table_at(records, given)
     registered = None if registration is None else Registration.read(registration)
     if registered is not None:
-        source = source.under(registered.claim)
+        source = source.under(registered)
     on_demand = registered.on_demand if registered is not None else given.get("labels") == "on demand"
     table = source.whole(labels="on demand" if on_demand else "there")
     how: dict[str, Any] = {name: given[name] for name in ("in_order", "fresh")}
@@ -85,13 +86,17 @@ def _certify(records: Path, registration: Path | None, folder: Path, output: str
         fixed = [*(flag for flag, value in flags.items() if value), *given_choices(given, Choices, Wish)]
         if fixed:
             raise FedsrcError(f"{fixed[0]} is fixed by the registration", hint="leave it out, or register anew")
-        say(uses(table, source.present, registered.privacy.unit, registered=True))
+        _check_groups(registered, table, records)
+        say(
+            uses(table, source.present, registered.privacy.unit, registered=True, grouped=registered.groups is not None)
+        )
         for line in copies_words(table):
             say(f"warning: {line}")
     else:
         picked = for_table(choices_of(given, table, records), table, given)
         said = given["score_scale"] is not None
-        say(uses(table, source.present, picked.unit))
+        say(uses(table, source.present, picked.unit, grouped=picked.groups is not None))
+        check_planned(picked, wished(given), unlabelled=given["unlabelled"] is not None)
         if given["check"]:
             registered, outlook = draft_registration(table, picked, wished(given), records, said=said)
         else:
@@ -113,6 +118,14 @@ def _certify(records: Path, registration: Path | None, folder: Path, output: str
     for line in spent_words(found, replay, sum(map(len, calibrating(registered, table).values()))):
         say(line)
     finish(found, replay, folder, output, development=None if registration else [records, *table_options(given)])
+
+
+def _check_groups(registered: Registration, table: Records, records: Path) -> None:
+    """Refuse a table without any of the registered groups, and a column of groups where none are registered."""
+    if registered.groups is None and said_by("group_column") in SAID:
+        raise no_listed("`group_column=`", "no groups are registered")
+    if (told := check_registered(registered, table, str(records))) is not None:
+        say(f"warning: {told}")
 
 
 def spent_words(found: Certificate, replay: Replay, units: int) -> list[str]:
@@ -137,7 +150,7 @@ def show_waiting(wait: NotYetError, label: str, folder: Path, output: str) -> No
     """Print what an open round waits for, where the run stands, and what to do."""
     state = run_state(folder)
     so_far = [] if not state.rounds else [
-        f"So far: {state.records:,} units in {count(state.rounds, 'round')}, {risk_words(state.risk_upper)}"
+        f"So far: {state.records:,} units in {count(state.rounds, 'round')}, {state.shown}"
         f" (target {state.target_risk:g})."
     ]  # fmt: skip
     show(
@@ -187,6 +200,6 @@ def certified(
             states[:] = [replay]
             if replay.trace:
                 now = replay.trace[-1]
-                step(f"round {now.round}: {now.records:,} records, {risk_words(now.risk_upper)}")
+                step(f"round {now.round}: {now.records:,} records, {shown_words(replay)}")
 
         return certify_table(registration, table, folder, ledger, signer, watch=watch, **how), states[0]

@@ -52,7 +52,7 @@ def forecast_command(registration: Path, records: Path | None, output: str, **gi
         privacy = registered.privacy.model_copy(update={"adjacency": given["adjacency"]})
         registered = registered.model_copy(update={"privacy": privacy})
     if records is not None and acceptance is None and risk is None:
-        sites = from_development(registered, read_table(records, given, registered.claim))
+        sites = from_development(registered, read_table(records, given, registered))
     elif records is None and acceptance is not None and risk is not None:
         sites = from_declared(registered, acceptance, risk)
     else:

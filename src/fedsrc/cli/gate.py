@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,15 @@ import click
 from fedsrc.cli.options import FORMAT, LIFE, TRUST_NEEDED, listening, named, options
 from fedsrc.cli.output import show
 from fedsrc.cli.streams import say
-from fedsrc.cli.types import SHARE, AnyPath
+from fedsrc.cli.types import QUOTED, SHARE, AnyPath
 from fedsrc.errors import FedsrcError, MissingExtraError
 from fedsrc.gate.gate import Gate, Status
+from fedsrc.protocol.certificate import Certificate, parse_signed
 from fedsrc.protocol.scale import Scale
 
-NUMBERS = ("target_risk", "failure_probability")
+CLAIMED: dict[str, Callable[[str], object]] = {
+    "target_risk": float, "failure_probability": float, "groups": QUOTED.parse
+}  # fmt: skip
 DAY = 86_400
 CERTIFICATE = [
     click.argument("certificate", type=AnyPath),
@@ -51,14 +55,20 @@ def gate_command() -> None:
 @gate_command.command("check")
 @options(CERTIFICATE)
 @click.option("--score", type=float, required=True, help="The score of an answer, on the registered scale.")
+@click.option("--group", help="The group of the answer, if the certificate lists groups.")
 @FORMAT
-def check_command(score: float, output: str, **given: Any) -> None:
+def check_command(score: float, group: str | None, output: str, **given: Any) -> None:
     """Decide on one score: exit status 0 accepted, 1 abstained, 2 error."""
     gate = gate_of(**given)
-    decision, status = gate.decide(score), gate.status()
-    word = "accepted" if decision.accepted else "abstained"
-    raw = {"scale": status.scale, "raw_threshold": status.raw_threshold}
-    show(output, decision._asdict() | raw, f"{word}: {decision.reason} (threshold {_promise(status)})")
+    decision, status = gate.decide(score, group=group), gate.status()
+    word, threshold = "accepted" if decision.accepted else "abstained", decision.threshold
+    raw = None if threshold is None else Scale.of(status.scale).value(threshold)
+    place = "" if threshold is None else f"threshold {_on_scale(threshold, status)}, "
+    picked = _picks_score(gate)
+    of = f"score {status.score!r}, " if picked else ""
+    words = f"{word}: {decision.reason} ({of}{place}risk at most {decision.target_risk:g})"
+    more = {"score": status.score} if picked else {}
+    show(output, decision._asdict() | {"scale": status.scale, "raw_threshold": raw} | more, words)
     if output == "text":
         note_expiry(status)
     sys.exit(0 if decision.accepted else 1)
@@ -99,7 +109,7 @@ def serve_command(
             if output == "json":
                 show(output, {"address": address, **asdict(gate.status())})
             else:
-                say(f"Gate at {address}: score >= {_promise(gate.status())}")
+                say(f"Gate at {address}: {_promise(gate.status())}")
 
         serve(gate, listener, limits, ready)
     say("Stopped.")
@@ -108,16 +118,29 @@ def serve_command(
 def gate_of(certificate: Path, trust: tuple[str, ...], claim: dict[str, str] | None, **files: Any) -> Gate:
     """Open the gate that the options name."""
     try:
-        meant = {name: float(value) if name in NUMBERS else value for name, value in (claim or {}).items()}
+        meant = {name: CLAIMED.get(name, str)(value) for name, value in (claim or {}).items()}
     except ValueError as error:
         raise FedsrcError(f"--claim: {error}") from error
     return Gate(certificate, trusted=trust, claim=meant, **files)
 
 
+def _picks_score(gate: Gate) -> bool:
+    """Return whether scores were registered to pick from, so that the one in force is worth its name."""
+    found = parse_signed(gate.text, str(gate.path))
+    return isinstance(found, Certificate) and found.panel is not None and found.panel.kind == "scores"
+
+
 def _promise(status: Status) -> str:
-    """Say the threshold, on the scale of scores too if they have one, and what is promised of what it accepts."""
-    raw = "" if status.scale == str(Scale()) else f", which is {status.raw_threshold:.6g} on the scale {status.scale}"
-    return f"{status.threshold!r}{raw}, risk at most {status.target_risk:g}"
+    """Say which score must reach which threshold, and what is promised of what that accepts."""
+    place = "its group's threshold" if status.threshold is None else _on_scale(status.threshold, status)
+    return f"{status.score} >= {place}, risk at most {status.target_risk:g}"
+
+
+def _on_scale(threshold: float, status: Status) -> str:
+    """Say a threshold, on the scale of scores too if they have one."""
+    scale = Scale.of(status.scale)
+    more = "" if scale == Scale() else f", which is {scale.value(threshold):.6g} on the scale {status.scale}"
+    return f"{threshold!r}{more}"
 
 
 def note_expiry(status: Status) -> None:

@@ -126,7 +126,7 @@ def source_of(records: Path, ledger: Path, given: Mapping[str, Any]) -> Table:
         asked = [(intake.site, each.request.registration) for each in book.waiting() for intake, _, _ in each.taken]
         allowed = [found for site, digest in asked if (found := book.permitted(site, digest)) is not None]
     table = table_at(records, given)
-    return table.under(allowed[0].claim) if allowed else table
+    return table.under(allowed[0]) if allowed else table
 
 
 def texts_of(records: Path, table: Records, answers: Path | None) -> Texts:

@@ -70,7 +70,7 @@ def monitor_command(
         )
     how = {name: given[name] for name in ("in_order", "fresh")}
     how["site_keys"] = {name: signing.load(Path(path)) for name, path in (given["sign_with"] or {}).items()}
-    told = monitor_table(registered, read_table(records, given, registered.claim), folder, ledger, signer, **how)
+    told = monitor_table(registered, read_table(records, given, registered), folder, ledger, signer, **how)
     show_monitor(state_of(told), output)
 
 
@@ -79,7 +79,9 @@ def write_registration(target: Path, registered: Registration, output: str) -> N
     if target.exists():
         raise FedsrcError("exists already", where=str(target), hint="a registration is never changed; choose another")
     write_whole(target, registered.to_toml().encode())
-    watched = f"watches one threshold, {registered.thresholds.values[0]!r}, at {len(registered.sites)} sites"
+    names = registered.block_names
+    what = f"{len(names)} groups" if names else f"one threshold{_of(registered)}, {registered.thresholds.values[0]!r},"
+    watched = f"watches {what} at {len(registered.sites)} sites"
     told = {"registration": registered.digest, "file": str(target)}
     show(output, told, f"Registered {registered.digest}", f"  {target}: {watched}")
 
@@ -90,5 +92,11 @@ def _new(certificate: Path | None, settings: dict[str, Any], trust: tuple[str, .
     names = [field.name for field in fields(MonitorChoices)]
     chosen = {name: settings[name] for name in names if settings[name] is not None}
     registered = register_monitor(certificate, MonitorChoices(**chosen), trusted=trust)
-    say(f"A new monitor of {certificate}, registration {registered.digest}.")
+    say(f"A new monitor{_of(registered)} of {certificate}, registration {registered.digest}.")
     return registered
+
+
+def _of(registered: Registration) -> str:
+    """Name the score that is watched, where it is not just called that: of several, the one picked."""
+    column = registered.claim.column
+    return "" if column == "score" else f" for the score {column!r}"

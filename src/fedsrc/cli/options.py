@@ -18,6 +18,7 @@ from fedsrc.cli.types import (
     JOBS_AT_ONCE,
     NAMES,
     NUMBERS,
+    QUOTED,
     SHARE,
     TEXTS,
     FilePath,
@@ -31,10 +32,11 @@ from fedsrc.planning.aim import Objective
 from fedsrc.planning.plan import Wish
 from fedsrc.planning.register import Aggregation, Choices, Counted, Labelled, Preset
 from fedsrc.protocol.judgements import Monitor, Stitched
+from fedsrc.protocol.panels import Groups
 from fedsrc.protocol.protection import Privacy
 from fedsrc.protocol.registration import OnDemand, Schedule
 from fedsrc.protocol.scale import Scale
-from fedsrc.records.columns import ORDER
+from fedsrc.records.columns import ORDER, further_score
 from fedsrc.records.table import Missing
 from fedsrc.scores.models.backends import DTYPES
 
@@ -68,6 +70,26 @@ def cohorts(context: click.Context, option: click.Parameter, pairs: Iterable[str
     """Read a repeatable NAME=SITE,..., each name once; None if there are none."""
     found = named(context, option, pairs)
     return None if found is None else {name: NAMES.parse(members) for name, members in found.items()}
+
+
+def further_scores(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, Scale], ...] | None:
+    """Read a repeatable COLUMN or COLUMN=WORST:BEST; None if there are none."""
+    return tuple(map(further_score, values)) or None
+
+
+def checkpoints(
+    context: click.Context, option: click.Parameter, pairs: Iterable[str]
+) -> dict[str, tuple[int, ...]] | None:
+    """Read a repeatable COLUMN=N,...; None if there are none."""
+    found = named(context, option, pairs)
+    if found is None:
+        return None
+    try:
+        return {name: tuple(map(int, points.split(","))) for name, points in found.items()}
+    except ValueError as error:
+        raise click.BadParameter("checkpoints are numbers of tokens, comma-separated") from error
 
 
 def several(_context: click.Context, _option: click.Parameter, values: tuple[Path, ...]) -> tuple[Path, ...] | None:
@@ -227,7 +249,8 @@ CHOICES: dict[str, tuple[Any, str]] = {  # its type, or how it is declared, and 
     "delta": (SHARE, "Probability outside the privacy loss."),
     "adjacency": (
         _one_of(Privacy, "adjacency"),
-        "What epsilon is for: a unit being this one or any other, or this one or one below every threshold."
+        "What epsilon is for: a unit being this one or any other, this one or one below every threshold, or any other"
+        " of the same groups, where these are public."
         "  [default: replacement; with --preset paper, zero-out]",
     ),
     "batch": (click.IntRange(1), "Units per site and round."),
@@ -292,6 +315,32 @@ CHOICES: dict[str, tuple[Any, str]] = {  # its type, or how it is declared, and 
         "Name of a column with a judge model's verdicts (1: unsupported): thresholds are planned on those of the"
         " development part, and the others are not read.",
     ),
+    "groups": (
+        QUOTED,
+        "Groups of answers, comma-separated, as the group column names them (in quotes, where a name has a comma): a"
+        " claim for each, or one in all.",
+    ),
+    "group_claim": (
+        _one_of(Groups, "claim"),
+        "each: every group has its own status and threshold; all: one threshold that holds in every group.",
+    ),
+    "group_floor": (
+        _one_of(Groups, "floor"),
+        "What the least useful share is of: all traffic, or the group's own.",
+    ),
+    "group_span": (
+        _one_of(Groups, "span"),
+        "How a source counts that has answers in several groups: by shares, or whole in each, with more noise.",
+    ),
+    "group_most": (click.IntRange(1, 20), "Groups in which a source may count whole.  [default: all]"),
+    "also_scores": (
+        {"multiple": True, "callback": further_scores, "metavar": "COLUMN[=WORST:BEST]"},
+        "A further score: the best of all, with its threshold, is picked, and the pick is covered; repeatable.",
+    ),
+    "checkpoints": (
+        {"multiple": True, "callback": checkpoints, "metavar": "COLUMN=N,..."},
+        "A score column that is the least prefix score at so many tokens; repeatable.",
+    ),
     "certificate": (
         click.Choice(["sealed", "open", "plain"]),
         "sealed: registered looks at this target, most power with noise; open: any look, every target; plain: open,"
@@ -332,6 +381,7 @@ def _choice(field: Field[Any], default: object) -> Option[Any]:
 
 
 def given_choices(given: Mapping[str, object], *kinds: type[Choices] | type[Wish] | type[MonitorChoices]) -> list[str]:
-    """Return the flags of choices that were made: on the command line or in the environment, for none has a default."""
-    names = [field.name for kind in kinds for field in fields(kind)]
+    """Return the flags of choices that were made: on the command line or in the environment, for none has a default.
+    How a table is read is none of them."""
+    names = [field.name for kind in kinds for field in fields(kind) if field.name in CHOICES]
     return [flag(name) for name in names if given.get(name) is not None]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsrc.cli.streams import say
-from fedsrc.cli.table import development_words, fallback_words, mixture_words
+from fedsrc.cli.table import SAID, development_words, fallback_words, mixture_words, said_by
 from fedsrc.common.words import count
 from fedsrc.errors import FedsrcError
 from fedsrc.face import DEVELOPMENT_SHARE, chosen
@@ -106,5 +106,8 @@ def say_development(table: Records, development: Development, picked: Choices, w
 
 
 def choices_of(settings: Mapping[str, Any], table: Records | None, path: Path) -> Choices:
-    """Return the user's choices, over the preset's."""
+    """Return the user's choices, over the preset's. A column of groups that is kept for all tables of a folder asks for
+    none."""
+    if settings.get("groups") is None and said_by("group_column") not in SAID:
+        settings = {**settings, "group_column": None}
     return chosen(table, str(path), settings.get("target_risk"), settings.get("epsilon"), settings)

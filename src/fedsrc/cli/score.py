@@ -16,7 +16,7 @@ from fedsrc.cli.options import FORMAT, MODEL, Option, options, output_file
 from fedsrc.cli.progress import progress
 from fedsrc.cli.streams import say
 from fedsrc.cli.types import FilePath, Parsed
-from fedsrc.scores.catalogue import SCORES, Count, Settings
+from fedsrc.scores.catalogue import SCORES, Count, Policy, Settings
 from fedsrc.scores.models.backends import BACKENDS
 from fedsrc.scores.models.embedding import DEFAULT as EMBEDDING
 from fedsrc.scores.models.model import Sampling
@@ -26,6 +26,7 @@ from fedsrc.scores.score_answers import Loss, Refusals, Scored, score_file
 
 CONTROLS = [each for each in get_args(Control) if each != "present"]
 ABOUT_SCORE = "A score's name, or a fitted score's folder; repeatable, the first becomes the table's score."
+ABOUT_PREFIX = "Score prefixes too: the least score of so many first tokens (20,40,80) and of all; repeatable."
 ABOUT_SERVER = "Address of an OpenAI-compatible server that returns prompt log-probabilities (vLLM); name its --model."
 ABOUT_SAMPLES = "Responses to draw for scores that need them: a number, or each score's `recommended` or `matched`."
 ABOUT_DRAWN = "Where drawn responses are kept and found again; without --model they are replayed."
@@ -39,6 +40,12 @@ def _count(text: str) -> Count:
     if not text.isdecimal() or not int(text):
         raise ValueError("give a number above zero, recommended or matched")
     return int(text)
+
+
+def _policy(text: str) -> Policy:
+    if not all(part.strip().isdecimal() for part in text.split(",")):
+        raise ValueError(f"{text!r} is not of the form 20,40,80: numbers of tokens")
+    return tuple(int(part) for part in text.split(","))
 
 
 COUNT = Parsed("count", _count)
@@ -84,6 +91,7 @@ SAMPLING = [
 )
 @click.option("-B", "--clip", type=float, default=Settings.B, help="Clipping of the lift.")
 @click.option("--window", type=int, default=Settings.window, help="Tokens of a window.")
+@click.option("--prefix", "prefixes", type=Parsed("tokens,...", _policy), multiple=True, help=ABOUT_PREFIX)
 @click.option(
     "--control",
     type=click.Choice(CONTROLS),
@@ -103,7 +111,7 @@ def score_command(answers: Path, target: Path, names: tuple[str, ...], output: s
     sampling = {field: given[name] for name, field in HOW.items() if given[name] is not None}
     named = {field.name: given[field.name] for field in fields(ModelChoices) if field.name in given}
     choices = ModelChoices(**named, api_key=os.environ.get(KEY_VARIABLE), sampling=sampling)
-    settings = Settings(given["clip"], given["window"], given["control"], given["similar"])
+    settings = Settings(given["clip"], given["window"], given["control"], given["similar"], given["prefixes"])
     how = {"samples": given["count"], "loss": given["loss"], "refusals": given["refusals"]}
     with progress(counted=True) as step:
         found = score_file(

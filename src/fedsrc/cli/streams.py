@@ -15,8 +15,15 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
-ARGUMENT = re.compile(r"`(\w+)=(True|\d+|'[^'`]*'|\"[^\"`]*\"|)`")  # an argument, as errors of the library name it
-FLAGS = {"target_risk": "target", "cohorts": "cohort", "mask_keys": "mask-key"}  # where they are not alike
+ARGUMENT = re.compile(
+    r"`(\w+)=(True|\d+|'[^'`]*'|\"[^\"`]*\"|\['[^'`]*'(?:, '[^'`]*')*\]|)`"
+)  # an argument, as errors of the library name it
+FLAGS = {
+    "target_risk": "target",
+    "cohorts": "cohort",
+    "mask_keys": "mask-key",
+    "also_scores": "also-score",
+}  # where they are not alike
 
 
 class Unbroken(TextIOWrapper):
@@ -68,7 +75,10 @@ def flag(name: str) -> str:
 
 def _flag(argument: re.Match[str]) -> str:
     name, value = argument.groups()
-    return flag(name) if value in ("", "True") else f"{flag(name)} {shlex.quote(str(ast.literal_eval(value)))}"
+    if value in ("", "True"):
+        return flag(name)
+    found = ast.literal_eval(value)
+    return f"{flag(name)} {shlex.quote(','.join(found) if isinstance(found, list) else str(found))}"
 
 
 def say(text: str) -> None:

@@ -19,7 +19,7 @@ from fedsrc.common.words import count, plain
 from fedsrc.errors import UndecidedError
 from fedsrc.planning.labels import Labels
 from fedsrc.planning.register import Choices
-from fedsrc.protocol.registration import Claim, Registration
+from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.scale import Scale
 from fedsrc.records.columns import ORDER, UNIT, Columns
 from fedsrc.records.guess import PERCENT
@@ -31,18 +31,24 @@ from fedsrc.site.ledger import Ledger
 from fedsrc.site.site import note_used
 
 T = TypeVar("T")
-COMMAND_LINE = "given"
+COMMAND_LINE, ENVIRONMENT = "given", "from the environment"
+SAID = (COMMAND_LINE, ENVIRONMENT)  # with this command, and not for all tables of a folder
 ENDS = {"unsupported": 1.0, "supported": 0.0}
 MOST = 12  # columns or sites that one line names
 
 
-def uses(table: Records, present: Sequence[str], unit: Unit, *, registered: bool = False) -> str:
-    """Say which columns are used and for what, how they are read, how records are counted, and what is not used."""
+def uses(table: Records, present: Sequence[str], unit: Unit, *, registered: bool = False, grouped: bool = True) -> str:
+    """Say which columns are used and for what, how they are read, how records are counted, and what is not used: that
+    of groups only where some are listed (`grouped`)."""
     used, rest, sites = table.columns.used(present), table.columns.unused(present), table.site_names
+    if not grouped and "group" in used:
+        unused = used.pop("group")
+        rest = [name for name in present if name in (*rest, unused)]
     named = [
         (what if what == name else f"{what}={plain(name)}") + _how(table, what, name, registered=registered)
         for what, name in used.items()
     ]
+    named += [f"further score={plain(name)}{f' ({scale})' * (scale != UNIT)}" for name, scale in table.columns.others]
     each = "every record counts as independent" if unit == "record" else "every source is one unit"
     where = count(len(sites), "site") if "site" in used else f"one site, {LOCAL_SITE!r}"
     line = f"Uses {', '.join(named)}; {each}; {where}."
@@ -55,10 +61,10 @@ def uses(table: Records, present: Sequence[str], unit: Unit, *, registered: bool
 def _how(table: Records, what: str, name: str, *, registered: bool) -> str:
     """Say who named a column, if not its own word, and how it is read, if not as usual."""
     columns, found = table.columns, "registered" if registered and what == "score" else "found by its name"
-    said = [_said_by(f"{what}_column") or (found if name != what else "")]
+    said = [said_by(f"{what}_column") or (found if name != what else "")]
     if what == "score" and columns.scale not in (None, UNIT):
         guessed = "by its values" if columns.scale == PERCENT else "as you said"
-        said += [f"{columns.scale}", _said_by("score_scale") or ("registered" if registered else guessed)]
+        said += [f"{columns.scale}", said_by("score_scale") or ("registered" if registered else guessed)]
     if what == "loss" and table.words:
         words = {end: [plain(word) for word, loss in table.words if loss == value] for end, value in ENDS.items()}
         said += [f"{end}: {', '.join(found)}" for end, found in words.items() if found]
@@ -68,13 +74,13 @@ def _how(table: Records, what: str, name: str, *, registered: bool) -> str:
     return f" ({told})" if told else ""
 
 
-def _said_by(option: str) -> str:
+def said_by(option: str) -> str:
     """Say where the value of an option comes from; nothing if nobody gave one."""
     context = click.get_current_context(silent=True)
     source = context and context.get_parameter_source(option)
     known = {
         Source.COMMANDLINE: COMMAND_LINE,
-        Source.ENVIRONMENT: "from the environment",
+        Source.ENVIRONMENT: ENVIRONMENT,
         Source.DEFAULT_MAP: f"from {FILE}",
     }
     return known.get(source, "") if source else ""
@@ -152,7 +158,8 @@ def table_at(path: Path, settings: Mapping[str, Any]) -> Table:
 def columns_of(settings: Mapping[str, Any]) -> Columns:
     """Return what the options say of a table's columns."""
     named = {name: settings[f"{name}_column"] for name in ORDER}
-    return Columns(**named, scale=settings["score_scale"], **{end: settings[end] for end in ENDS})
+    others = settings.get("also_scores") or ()
+    return Columns(**named, scale=settings["score_scale"], others=others, **{end: settings[end] for end in ENDS})
 
 
 def unlabelled(settings: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
@@ -164,10 +171,10 @@ def unlabelled(settings: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
     return {"unlabelled": found, "unlabelled_ledger": settings["ledger"] or ledger_beside(path)}
 
 
-def read_table(path: Path, settings: Mapping[str, Any], claim: Claim | None = None) -> Records:
+def read_table(path: Path, settings: Mapping[str, Any], registered: Registration | None = None) -> Records:
     """Read the table into memory, as its registration says if there is one."""
     table = table_at(path, settings)
-    return (table if claim is None else table.under(claim)).whole(labels=settings.get("labels") or "there")
+    return (table if registered is None else table.under(registered)).whole(labels=settings.get("labels") or "there")
 
 
 def asking(act: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -112,5 +113,17 @@ def many(inner: Parsed) -> Parsed:
     return Parsed(f"{inner.name},...", lambda text: tuple(inner.parse(part.strip()) for part in text.split(",")))
 
 
+def _quoted(text: str) -> tuple[str, ...]:
+    """Split at commas that are not in quotes."""
+    if "\n" in text or "\r" in text:
+        raise ValueError("names are in one line, separated by commas")
+    try:
+        found = next(csv.reader([text], skipinitialspace=True, strict=True))
+        return tuple(each.strip() for each in found or [""])
+    except csv.Error as error:
+        raise ValueError(f"{text!r} is no comma-separated list: {error}") from error
+
+
 NAME = Parsed("name", _name)
 NAMES = many(Parsed("name", str))
+QUOTED = Parsed("name,...", _quoted)

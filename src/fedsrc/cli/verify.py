@@ -17,6 +17,7 @@ from fedsrc.monitor.monitor import brief, state
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.succession import keys_of
 from fedsrc.report.carried import FILES, MONITOR, opened
+from fedsrc.report.standing import rung_sentence
 from fedsrc.server.verify import verify
 
 
@@ -79,5 +80,5 @@ def _verify(
         note("Its key was not compared with one you trust; pass --trust KEY to do so.")
     if watched is not None:
         note(f"Its monitor, as far as the page carries it: {brief(watched)}")
-    alarm = watched is not None and watched.alarm
+    alarm = rung_sentence(watched.alarm_groups or ()) if watched is not None and watched.alarm else ""
     finish(found.signed, found.replay, folder, output, revoked=found.revoked, sound=True, alarm=alarm, named=place)

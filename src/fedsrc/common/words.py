@@ -9,7 +9,15 @@ LONGEST = 600
 ADJACENCY = {
     "zero-out": "being this one, or one that scores below every threshold",
     "replacement": "being this one or any other",
+    "same-group": "being this one or any other that counts in the same groups, as much in each",
 }
+NO_GROUP = "being this one, or one of no listed group"
+
+
+def neighbour(adjacency: str, floor: str | None = None) -> str:
+    """What a unit could be instead. Where the `floor` is a share of a group, releases hold the group's total: a unit
+    that scores below every threshold is in it, and only one of no listed group adds nothing."""
+    return NO_GROUP if (adjacency, floor) == ("zero-out", "group") else ADJACENCY[adjacency]
 
 
 def plain(text: str) -> str:

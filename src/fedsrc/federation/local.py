@@ -9,7 +9,7 @@ from pathlib import Path
 from fedsrc.common.signing import Key
 from fedsrc.errors import DamagedError, FedsrcError
 from fedsrc.planning.labels import as_developed
-from fedsrc.planning.plan import Planned, Wish, evidence, plan
+from fedsrc.planning.plan import Planned, Wish, check_planned, evidence, plan
 from fedsrc.planning.register import Choices, draft, not_held, origin_of, register
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.disclosure import released_development
@@ -19,6 +19,7 @@ from fedsrc.protocol.protection import Development
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Absent, Arrived, Asked
 from fedsrc.records.development import calibrating
+from fedsrc.records.listed import check_registered
 from fedsrc.records.units import Records, unit_count
 from fedsrc.server.session import Session
 from fedsrc.server.state import Replay
@@ -119,6 +120,7 @@ def plan_table(
     for name in units or ():
         if name not in (sites or records.site_names):
             raise FedsrcError(f"units are given for {name!r}, which is no site", hint="name the sites with `sites=`")
+    check_planned(choices, wish, unlabelled=unlabelled is not None)
     records, development = as_developed(choices, records, development)
     base = register_table(choices, records, development, ledger_path, sites=sites, in_order=in_order, fresh=fresh)
     known = None if wish.certificate == "plain" else evidence(base, records, base.development or development)
@@ -191,6 +193,7 @@ def admit_table(
     labels: Path | None = None,
 ) -> list[Site]:
     """Take a table in at its sites and allow the registration there; refuse one that other registrations have spent."""
+    check_registered(registration, records)
     keys = {**(keys or {})}
     if registration.held and registration.aggregation.kind in keys:  # the holder speaks for every site
         keys = dict.fromkeys(records.site_names, keys[registration.aggregation.kind])

@@ -73,7 +73,8 @@ class Following:
         else:
             more = found.problem_at(now) or ""
         if found.alarm and not seen.alarm and found.status is not None:
-            log.warning("the monitor raised its alarm, after %s records", f"{found.status.records:,}")
+            where = "".join(f", in group {name!r}" for name in found.status.groups or ())
+            log.warning("the monitor raised its alarm, after %s records%s", f"{found.status.records:,}", where)
         if more and more != self._said:
             log.error("nothing is accepted without a valid status from the monitor: %s", more)
         self._said = more
@@ -88,8 +89,12 @@ class Following:
             hint = f"it watches {found.certificate}; put the status of a monitor of {certificate.digest} there"
             raise FedsrcError(FOREIGN, where=where, hint=hint)
         if found.threshold != certificate.threshold:
-            what = f"the monitor watches threshold {found.threshold!r}, and {certificate.threshold!r} is in force"
+            what = f"the monitor watches {_which(found.threshold)}, and {_which(certificate.threshold)} is in force"
             raise FedsrcError(what, where=where, hint="register a monitor of the same target")
+        certified = {name: at for name, at in (certificate.groups or {}).items() if at is not None}
+        if not certified.items() <= (found.watched or {}).items():
+            what = "the monitor does not watch every certified group at its threshold"
+            raise FedsrcError(what, where=where, hint="register a monitor of this certificate, by its groups")
         if found.state != "alarm":
             if found.target_risk > certificate.target_risk:
                 what = f"the monitor is of target {found.target_risk!r}, and {certificate.target_risk!r} is promised"
@@ -99,6 +104,10 @@ class Following:
                 raise FedsrcError(f"the status of the monitor is dated {found.time}, after this clock", where=where)
         silent = math.inf if self._days is None else instant(found.latest or found.time).timestamp() + self._days * DAY
         return Word(found, None, silent, now)
+
+
+def _which(threshold: float | None) -> str:
+    return "a threshold for each group" if threshold is None else f"threshold {threshold!r}"
 
 
 def _check_later(found: MonitorStatus, seen: MonitorStatus | None, where: str) -> None:

@@ -14,62 +14,34 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
-from typing import Literal, NamedTuple, Self, TypeVar, get_args
+from typing import Self, TypeVar
 
 from fedsrc.common.durable import is_folder, read_text
 from fedsrc.errors import FedsrcError
 from fedsrc.gate import trust
-from fedsrc.gate.following import DAY, NOT_FOLLOWED, Following, Word
+from fedsrc.gate.decision import Decision, decide, hold
+from fedsrc.gate.following import DAY, NOT_FOLLOWED, Following
 from fedsrc.gate.halt import NOT_LATER, Halts, beside
+from fedsrc.gate.stream import Stream
 from fedsrc.gate.trust import Trusted
 from fedsrc.protocol.certificate import MAX_BYTES
 from fedsrc.protocol.names import CERTIFICATE
 from fedsrc.protocol.notices import Notices
-from fedsrc.protocol.scale import Scale
 
 T = TypeVar("T")
-Reason = Literal[
-    "score reaches the threshold",
-    "score below the threshold",
-    "no usable score",
-    "certificate expired",
-    "clock before the calibration",
-    "gate halted",
-    "no valid status from the monitor",
-]
-REASONS: tuple[Reason, ...] = get_args(Reason)
-ACCEPTED, BELOW, UNUSABLE, EXPIRED, EARLY, HALTED, UNWATCHED = REASONS
-NO_NUMBER = float("nan")
 SAY_HALTED = "halted: nothing is accepted until a certificate comes that rests on later calibration"
 
 log = logging.getLogger("fedsrc.gate")
-
-
-class Decision(NamedTuple):
-    """What a gate decided on one score.
-
-    Attributes:
-        accepted: Whether the answer is given out.
-        reason: Why, in fixed words.
-        threshold: The threshold in force, in [0, 1] whatever the scale of scores.
-        certificate: The certificate in force, by the SHA-256 of its file.
-        target_risk: The risk that the certificate promises of what the threshold accepts.
-    """
-
-    accepted: bool
-    reason: Reason
-    threshold: float
-    certificate: str
-    target_risk: float
 
 
 @dataclass(frozen=True)
 class Status:
     """Whether the gate accepts anything now, what it rests on, and what is wrong with the files it looks at.
 
-    `raw_threshold` is where the threshold lies on the registered `scale` of scores, worst:best, up to rounding.
+    `score` is the column of the score that the gate takes, `checkpoints` are the numbers of tokens at which a stream is
+    checked, and `raw_threshold` is where the threshold lies on the score's `scale`, worst:best, up to rounding.
+    `groups` has the threshold of every listed group, None if none was shown; `threshold` is None if each has its own.
     `problem` says why the file that lies there now was not taken, `halt_problem` why the halt's file could not be
     read (then nothing is accepted) or written (then a restart would forget the halt), or what is wrong with a notice
     (then nothing is accepted either). `revoked` says when and why the issuer revoked the certificate in force.
@@ -80,9 +52,12 @@ class Status:
     accepting: bool
     reason: str
     certificate: str
-    threshold: float
+    threshold: float | None
+    score: str
     scale: str
-    raw_threshold: float
+    checkpoints: tuple[int, ...]
+    raw_threshold: float | None
+    groups: dict[str, float | None] | None
     target_risk: float
     registration: str
     calibrated: str
@@ -105,8 +80,8 @@ class Gate(AbstractContextManager["Gate"]):
         certificate: A run folder or a certificate file.
         trusted: Public keys, got out of band, one of which must have signed.
         claim: What the certificate must speak of, now and in every renewal: any of system, issuer, score, column,
-            loss, population, target_risk, failure_probability, unit, registration. Every field given must be equal,
-            as registered.
+            loss, population, target_risk, failure_probability, unit, groups, registration. Every field given must be
+            equal, as registered; of several scores, score and column are those of the one picked.
         target: The risk to promise, where it is not the registered target: any that the evidence shows, or more. It may
             be chosen after looking, and after an abstention. The threshold is that of the largest rung at or below it.
         halt_file: Where a halt is kept; without it, beside the certificate.
@@ -161,28 +136,37 @@ class Gate(AbstractContextManager["Gate"]):
         if monitor is None and monitor_days is not None:
             raise FedsrcError("`monitor_days=` is of a monitor", hint="name the folder of one with `monitor=`")
         self._monitor = None if monitor is None else Following(Path(monitor), self._keys, monitor_days)
-        self._held = _hold(self._read(None), NOT_FOLLOWED, halted=False)
+        self._held = hold(self._read(None), NOT_FOLLOWED, halted=False)
         self._heed()
 
-    def accept(self, score: object) -> bool:
+    def accept(self, score: object, *, group: object = None) -> bool:
         """Return whether an answer with this score is accepted."""
-        return _decide(self._held, self._clock(), score).accepted
+        return decide(self._held, self._clock(), score, group).accepted
 
-    def decide(self, score: object) -> Decision:
+    def decide(self, score: object, *, group: object = None) -> Decision:
         """Decide on a score, on the registered scale ([0, 1] unless one was registered), and say why.
 
-        Anything that is no such score is not accepted.
+        Anything that is no such score is not accepted. If the certificate lists groups, nor is an answer whose group is
+        not given, not listed, or has no threshold; if not, it is about all traffic, and the group changes nothing.
         """
-        return _decide(self._held, self._clock(), score)
+        return decide(self._held, self._clock(), score, group)
 
-    def decide_all(self, scores: Iterable[object]) -> list[Decision]:
-        """Decide on each score, all by the same certificate."""
-        held, now = self._held, self._clock()
-        return [_decide(held, now, score) for score in scores]
+    def decide_all(self, scores: Iterable[object], *, groups: Iterable[object] | None = None) -> list[Decision]:
+        """Decide on each score, all by the same certificate. Unless groups are as many as scores, none is given."""
+        held, now, asked = self._held, self._clock(), _each(scores, "scores")
+        told = [] if groups is None else _each(groups, "groups")
+        if len(told) != len(asked):
+            told = [None] * len(asked)
+        return [decide(held, now, score, group) for score, group in zip(asked, told, strict=True)]
 
-    def answer(self, text: T, score: object, fallback: T | Callable[[Decision], T]) -> T:
+    def stream(self, *, group: object = None) -> Stream:
+        """Begin an answer that is checked while it is written, at the `checkpoints` of the score: `check` each, then
+        `end`. A score without checkpoints is checked at the end alone."""
+        return Stream(lambda: self._held, self._clock, group)
+
+    def answer(self, text: T, score: object, fallback: T | Callable[[Decision], T], *, group: object = None) -> T:
         """Return the text if its score is accepted, otherwise the fallback, or what that makes of the decision."""
-        decision = self.decide(score)
+        decision = self.decide(score, group=group)
         if decision.accepted:
             return text
         instead = fallback(decision) if callable(fallback) else fallback
@@ -214,7 +198,7 @@ class Gate(AbstractContextManager["Gate"]):
             with self._lock:
                 if word.alarm:
                     self._halts.add(found)
-                self._held = _hold(found, word, halted=self._halts.cover(found))
+                self._held = hold(found, word, halted=self._halts.cover(found))
             self._renewals += 1
             if word.alarm:
                 self._heed()
@@ -253,14 +237,14 @@ class Gate(AbstractContextManager["Gate"]):
     def status(self) -> Status:
         """Return whether the gate would accept a perfect score now, and what it rests on."""
         held, now = self._held, self._clock()
-        decision, certificate, said = (
-            _decide(held, now, held.certificate.scale.best),
-            held.certificate,
-            held.certificate.certificate,
-        )
+        certificate, said, score = held.certificate, held.certificate.certificate, held.certificate.score
+        threshold, groups = certificate.threshold, certificate.groups
+        able = next((name for name, each in (groups or {}).items() if each is not None), None)
+        decision = decide(held, now, score.scale.best, able)
         return Status(
             decision.accepted, "accepting" if decision.accepted else decision.reason, certificate.digest,
-            certificate.threshold, str(certificate.scale), certificate.scale.value(certificate.threshold),
+            threshold, score.column, str(score.scale), score.checkpoints,
+            None if threshold is None else score.scale.value(threshold), None if groups is None else {**groups},
             certificate.target_risk, said.registration, said.calibrated, said.expires_on,
             certificate.ends - now, certificate.ends - now < self.renew_days * DAY,
             self._renewals, self._refused, self._problem, self._halts.problem,
@@ -304,7 +288,7 @@ class Gate(AbstractContextManager["Gate"]):
             self._halts.learn(found, before.certificate)
             if word.alarm:
                 self._halts.add(before.certificate)
-            now = self._held = _hold(before.certificate, word, halted=self._halts.cover(before.certificate))
+            now = self._held = hold(before.certificate, word, halted=self._halts.cover(before.certificate))
         if self._halts.revoked is not None and self._halts.revoked != known:
             log.warning("%s", self._halts.revoked.words())
         if before.halted and not now.halted:
@@ -328,45 +312,9 @@ class Gate(AbstractContextManager["Gate"]):
                 log.exception("the certificate could not be looked at; the one in force stays")
 
 
-def number(score: object) -> float:
-    """Return a score in double precision, as calibration records are read; NaN for anything but a real number."""
-    if not isinstance(score, Real) or isinstance(score, bool):
-        return NO_NUMBER
+def _each(values: Iterable[object], name: str) -> list[object]:
+    """Return values in a row; refuse what holds none."""
     try:
-        return float(score)
-    except (ArithmeticError, TypeError, ValueError):
-        return NO_NUMBER
-
-
-class _Held(NamedTuple):
-    """One certificate in force, and every decision that it can come to."""
-
-    certificate: Trusted
-    word: Word
-    halted: bool
-    ends: float  # of the certificate, or of the monitor's word
-    says: Mapping[Reason, Decision]
-    scale: Scale | None  # of scores; None if they are in [0, 1] as they come
-
-
-def _hold(certificate: Trusted, word: Word, *, halted: bool) -> _Held:
-    threshold, digest, risk = certificate.threshold, certificate.digest, certificate.target_risk
-    says = {reason: Decision(reason == ACCEPTED, reason, threshold, digest, risk) for reason in REASONS}
-    scale = None if certificate.scale == Scale() else certificate.scale
-    return _Held(certificate, word, halted, min(certificate.ends, word.until), says, scale)
-
-
-def _decide(held: _Held, now: float, score: object) -> Decision:
-    """Decide. Every comparison is written so that a NaN does not accept."""
-    if held.halted:
-        return held.says[HALTED]
-    if not now <= held.ends:
-        return held.says[UNWATCHED if now <= held.certificate.ends else EXPIRED]
-    if not now >= held.certificate.begins:
-        return held.says[EARLY]
-    value = score if type(score) is float else number(score)
-    if held.scale is not None:
-        value = held.scale.unit(value)  # the same double as in calibration
-    if not 0.0 <= value <= 1.0:
-        return held.says[UNUSABLE]
-    return held.says[ACCEPTED if value >= held.certificate.threshold else BELOW]
+        return list(values)
+    except TypeError as error:
+        raise FedsrcError(f"`{name}=` is one for each answer, in a row", hint="`decide` takes a single one") from error

@@ -7,4 +7,4 @@ from typing import Literal
 Conversion = Literal["tight", "paper"]
 BasisName = Literal["bins", "suffix"]
 Encoding = Literal["paired", "complementary"]
-Adjacency = Literal["zero-out", "replacement"]
+Adjacency = Literal["zero-out", "replacement", "same-group"]

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedsrc.maths.arrays import Bools, Floats
+from fedsrc.maths.panels import weights_left
 
 
 def kappa(c: float) -> float:
@@ -70,19 +71,6 @@ def most(r: float, theta: float) -> float:
     return theta * d - k * theta * theta * d * d
 
 
-def weights_left(w: ArrayLike, rejected: Bools) -> Floats:
-    """Weights (m,) after some rejections: a rejected row passes its own to the next lower one that is left, else to the
-    next higher. The order of rejections does not matter.
-
-    Theory: (xiii) Looks and recycling (Bretz, Maurer, Brannath and Posch 2009).
-    """
-    first = np.asarray(w, dtype=np.float64)
-    after, left = np.zeros(first.size), np.flatnonzero(~rejected)
-    for j in range(first.size if left.size else 0):
-        after[left[max(0, int(np.searchsorted(left, j, side="right")) - 1)]] += first[j]
-    return after
-
-
 def passed_on(w: ArrayLike) -> Floats:
     """`weights_left` after each of the 2^m sets of rejections; row S has bit j set where j is rejected.
 
@@ -90,7 +78,7 @@ def passed_on(w: ArrayLike) -> Floats:
     """
     m = np.size(w)
     sets = np.arange(1 << m)[:, None] >> np.arange(m) & 1
-    return np.stack([weights_left(w, each == 1) for each in sets])
+    return weights_left(np.asarray(w, dtype=np.float64)[None], sets[:, None] == 1)[:, 0]
 
 
 def recycled(L: Floats, c: Floats) -> Bools:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from fedsrc.common.signing import Key
 from fedsrc.federation.local import LocalCarrier, admit_table, check_kept
 from fedsrc.protocol.certificate import MonitorAccount
 from fedsrc.protocol.handshake import Hello
 from fedsrc.protocol.registration import Registration
+from fedsrc.records.listed import check_registered
 from fedsrc.records.units import Records
 from fedsrc.server.loop import play_round
 from fedsrc.server.session import Session
@@ -38,7 +41,7 @@ def monitor_table(
     """
     session = Session(folder, registration, key)
     with closing(Ledger(ledger_path, must_exist=True)) as ledger:
-        admit = partial(admit_table, registration, records, ledger, in_order=in_order, fresh=fresh, keys=site_keys)
+        admit = partial(_admit, registration, records, ledger, in_order=in_order, fresh=fresh, keys=site_keys)
         sites = [] if session.begun else admit()  # a table that is refused begins no monitor
         with session:
             check_kept(session, (), ledger)  # tables before this one may have had another ledger
@@ -53,6 +56,13 @@ def monitor_table(
             account = session.finish()
     assert isinstance(account, MonitorAccount)  # the registration is a monitor's
     return account
+
+
+def _admit(registration: Registration, records: Records, ledger: Ledger, **how: Any) -> list[Site]:
+    """Take a table in; say which watched groups have no fresh records in it, to its owner alone."""
+    if (told := check_registered(registration, records)) is not None:
+        warnings.warn(told, stacklevel=3)
+    return admit_table(registration, records, ledger, **how)
 
 
 def open_monitor(registration: Registration, folder: Path, key: Key) -> MonitorAccount:

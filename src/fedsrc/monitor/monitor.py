@@ -17,11 +17,12 @@ from fedsrc.common.words import ADJACENCY
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.kinds import Adjacency
 from fedsrc.maths.label_error import on_labels
-from fedsrc.protocol.certificate import MonitorAccount, WatchedRound
+from fedsrc.protocol.certificate import Certificate, MonitorAccount, WatchedGroup, WatchedRound
 from fedsrc.protocol.damage import check_same
 from fedsrc.protocol.judgements import Sealed
 from fedsrc.protocol.monitor_status import WORDS, Word
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.panels import Groups
 from fedsrc.protocol.registration import Registration, Schedule
 from fedsrc.protocol.succession import Keys, keys_of
 from fedsrc.protocol.transcript import Chain, read_entries
@@ -56,14 +57,15 @@ class MonitorState:
     """The state of a monitor, from its verified folder.
 
     The alarm is `log_evidence` reaching `log_line`; `progress` is their ratio, between 0 and 1. Risk estimates are
-    noised and bound nothing.
+    noised and bound nothing. Where groups are watched, these are of the one closest to its line, `groups` has all, and
+    `threshold` is None if each has its own.
     """
 
     state: Word
     sentence: str
     guarantee: str
     certificate: str
-    threshold: float
+    threshold: float | None
     target_risk: float
     alarm_risk: float
     unit: str
@@ -78,9 +80,11 @@ class MonitorState:
     recent_risk_estimate: float | None
     alarm_round: int | None
     alarm_records: int | None
+    alarm_groups: tuple[str, ...] | None
     likely_since: int | None
     latest: str
     history: tuple[WatchedRound, ...]
+    groups: tuple[WatchedGroup, ...] | None
     registration: str
     transcript: str
 
@@ -92,7 +96,8 @@ class MonitorState:
 def register_monitor(folder: Path, choices: MonitorChoices, *, trusted: tuple[str, ...] = ()) -> Registration:
     """Verify the certificate of a run folder, and return the registration of a monitor that watches it.
 
-    It has one threshold, the certified one or that of another target, so that a release is two noised numbers.
+    It has one threshold, the certified one or that of another target, so that a release is two noised numbers; or one
+    for every group that is certified, and a release two numbers for each. Of several scores it has the one picked.
     """
     found = verify(folder, trusted=trusted)
     if found.signed.status != "CERTIFIED" and (choices.target_risk is None or found.signed.status != "ABSTAIN"):
@@ -105,12 +110,12 @@ def register_monitor(folder: Path, choices: MonitorChoices, *, trusted: tuple[st
     if choices.false_alarm is not None and choices.run_length is not None:
         raise FedsrcError("give either a false-alarm probability or a run length, not both")
     target = base.promised_risk if choices.target_risk is None else choices.target_risk
-    shown, missed = found.certificate.claim_at(target, str(folder)), base.labelling.missed
-    tested = on_labels(shown.target_risk, missed)  # where fresh labels show more, nothing shows the promise any longer
+    (risk, threshold), missed = _shown(found.certificate, target, str(folder)), base.labelling.missed
+    tested = on_labels(risk, missed)  # where fresh labels show more, nothing shows the promise any longer
     fields: dict[str, Any] = {
         "server_key": choices.server_key or base.server_key,
-        "claim": {**base.claim.model_dump(), "target_risk": tested},
-        "thresholds": {"values": (shown.threshold,), "weights": (1.0,), "origin": "declared"},
+        "claim": {**base.claim.model_dump(), "target_risk": tested, **_picked(found.certificate)},
+        "thresholds": {**_one(threshold), "origin": "declared"},
         "certificate": {
             "method": "monitor",
             "certificate": file_digest(folder / CERTIFICATE),
@@ -123,11 +128,51 @@ def register_monitor(folder: Path, choices: MonitorChoices, *, trusted: tuple[st
             "conversion": "tight",
             "epsilon": base.privacy.epsilon if choices.epsilon is None else choices.epsilon,
         },
+        "claims": {"kind": "one"} if base.groups is None else _by_group(base.groups, found.certificate),
         "labelling": {"kind": "there", "missed": missed},
         "sites": _sites(base, choices),
         "schedule": {"batch": choices.batch or _batch(base), "rounds": 1_000_000},
     }
     return Registration.of(fields, "this monitor cannot be registered")
+
+
+def _shown(certificate: Certificate, target: float, where: str) -> tuple[float, float]:
+    """Return the risk that is shown at a target, and its threshold: where every group has its own, the first one's."""
+    if certificate.by_group is None:
+        shown = certificate.claim_at(target, where)
+        return shown.target_risk, shown.threshold
+    if target != certificate.target_risk:
+        raise FedsrcError(f"it speaks of its registered target {certificate.target_risk:g} alone", where=where)
+    return target, _certified(certificate)[0][1]
+
+
+def _certified(certificate: Certificate) -> list[tuple[str, float]]:
+    """Return the groups that are certified, and their thresholds."""
+    members = () if certificate.panel is None else certificate.panel.members
+    return [(each.name, each.threshold) for each in members if each.threshold is not None]
+
+
+def _by_group(groups: Groups, certificate: Certificate) -> dict[str, Any]:
+    """Return the claims that are watched: those of the certified groups, with equal shares of the guarantee."""
+    names, values = zip(*_certified(certificate), strict=True)
+    own = None if groups.simultaneous else tuple(map(_one, values))
+    return {
+        "kind": "groups", "column": groups.column, "names": names, "shares": (1.0 / len(names),) * len(names),
+        "span": groups.span, "most": min(groups.most, len(names)), "own": own,
+    }  # fmt: skip
+
+
+def _picked(certificate: Certificate) -> dict[str, Any]:
+    """Return what the score is that was picked of several, where that is not the claim's own."""
+    panel = certificate.panel
+    member = None if panel is None or panel.picked is None else panel.member(panel.picked)
+    if member is None or member.scale is None or member.name == certificate.claim.column:
+        return {}
+    return {"score": member.name, "column": member.name, "scale": member.scale.model_dump()}
+
+
+def _one(threshold: float) -> dict[str, Any]:
+    return {"values": (threshold,), "weights": (1.0,)}
 
 
 def existing_registration(folder: Path, given: Path | None, certificate: Path | None) -> Registration | None:
@@ -211,6 +256,7 @@ def state_of(found: MonitorAccount) -> MonitorState:
         progress=0.0 if level is None else min(1.0, max(0.0, level / found.log_line)),
         alarm_round=None if alarm is None else alarm.round, alarm_records=None if alarm is None else alarm.records,
         likely_since=None if alarm is None else alarm.likely_since, latest=found.calibrated, history=found.evidence,
+        alarm_groups=None if alarm is None else alarm.groups,
     )  # fmt: skip
 
 
@@ -219,10 +265,12 @@ def words(found: MonitorState) -> list[str]:
     lines = [found.sentence, "", f"Monitor: {found.state.upper()}  (line: risk {found.alarm_risk:g})", found.guarantee]
     if found.alarm:
         lines.append(f"The change seems to have begun in round {found.likely_since} (an estimate).")
-    lines += ["", f"Evidence of a risk above {found.alarm_risk:g}: the logarithm of what bets on it have won"]
+    closest = "" if found.groups is None else ", in the group closest to the line, times its share"
+    lines += ["", f"Evidence of a risk above {found.alarm_risk:g}: the logarithm of what bets on it have won{closest}"]
     lines.append(f"(alarm at {found.log_line:.2f}, the logarithm of {_stake(found)}, which the guarantee above fixes)")
     shown = found.history if len(found.history) <= 8 else (*found.history[:3], None, *found.history[-4:])
     lines += ["  ..." if each is None else _round(each, found.unit) for each in shown] or ["  no release yet"]
+    lines += [_group(each) for each in found.groups or ()]
     if found.recent_risk_estimate is not None:
         lines.append(f"Risk {recent_words(found)}, by the noised totals (an estimate, no bound)")
     lines += [
@@ -247,11 +295,12 @@ def recent_words(found: MonitorState) -> str:
     """Describe the latest risk estimate and the rounds it is over: at an alarm the last one alone, because earlier
     rounds may be from before the change."""
     latest = found.history[-1]
+    where = "" if latest.group is None else f"in group {latest.group!r} "
     if found.alarm and latest.risk_estimate is not None:
-        return f"in round {latest.round} about {latest.risk_estimate:.3g}"
+        return f"{where}in round {latest.round} about {latest.risk_estimate:.3g}"
     first, last = found.history[-RECENT:][0].round, latest.round
     rounds = f"in round {last}" if first == last else f"over rounds {first} to {last}"
-    return f"{rounds} about {found.recent_risk_estimate:.3g}"
+    return f"{where}{rounds} about {found.recent_risk_estimate:.3g}"
 
 
 def _stake(found: MonitorState) -> str:
@@ -259,8 +308,18 @@ def _stake(found: MonitorState) -> str:
 
 
 def _round(row: WatchedRound, unit: str) -> str:
-    risk = "" if row.risk_estimate is None else f"  risk about {row.risk_estimate:.3g}"
-    return f"  round {row.round:>3}  {row.records:>8,} {unit}s  evidence {row.log_evidence:.2f}{risk}"
+    group = "" if row.group is None else f"  group {row.group!r}"
+    said = f"evidence {row.log_evidence:.2f}{_about(row.risk_estimate)}{group}"
+    return f"  round {row.round:>3}  {row.records:>8,} {unit}s  {said}"
+
+
+def _group(row: WatchedGroup) -> str:
+    level = "" if row.log_evidence is None else f"  evidence {row.log_evidence:.2f}"
+    return f"  group {row.name!r}, score >= {row.threshold!r}{level}{_about(row.recent_risk_estimate)}"
+
+
+def _about(risk: float | None) -> str:
+    return "" if risk is None else f"  risk about {risk:.3g}"
 
 
 def _guarantee(choices: MonitorChoices) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 from fedsrc.maths import betting
 from fedsrc.maths.arrays import Bools, Floats, Ints
 from fedsrc.maths.kinds import Adjacency
+from fedsrc.maths.panels import Layout
 
 Objective = Literal["acceptance", "records", "labels", "rounds"]
 WORTH = 6  # percent more labels that a certificate is worth which is one percent likelier
@@ -24,7 +25,8 @@ class Aim:
     sqrt(1 / (2 rho)), zero without privacy, and one round has that of so many `releases`; `within`: or less, as a
     cohort's members may add it. `moving`: the mixture of sites may change between looks. `exact`: counts have neither
     noise nor drift, and are of one site. `acceptance`: bounds on it at every threshold, from unlabelled records.
-    `labels`: how many an answer at or above the lowest threshold takes, times the answers of a unit."""
+    `labels`: how many an answer at or above the lowest threshold takes, times the answers of a unit. `layout`: of the
+    panel that the plan is a part of, and `counts`: how many thresholds it may have there."""
 
     target_risk: Fraction
     units: int
@@ -44,6 +46,8 @@ class Aim:
     exact: bool = False
     acceptance: tuple[tuple[float, float], ...] | None = None
     labels: float = 1.0
+    layout: Layout | None = None
+    counts: tuple[int, ...] | None = None
 
     @property
     def free(self) -> bool:
@@ -51,7 +55,7 @@ class Aim:
 
         Theory: (xiii) Half-lines, Exact counts.
         """
-        return self.mass_grid == 1 and (self.exact or self.acceptance is not None)
+        return self.layout is None and self.mass_grid == 1 and (self.exact or self.acceptance is not None)
 
 
 class Expected(NamedTuple):

@@ -20,12 +20,14 @@ import numpy as np
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.label_error import on_labels
+from fedsrc.planning.alone import alone
 from fedsrc.planning.reach import known_units, noised_rates, sampled_rates
 from fedsrc.planning.sealed_forecast import outlook, rates, smallest
 from fedsrc.protocol.judgements import Betting, Sealed
+from fedsrc.protocol.panels import Scores
 from fedsrc.protocol.registration import OnDemand, Registration
-from fedsrc.records.development import development_rows
-from fedsrc.records.units import Records, units_of
+from fedsrc.records.development import development_rows, units_for
+from fedsrc.records.units import Records
 from fedsrc.server.sealed import Seen
 from fedsrc.server.state import Replay
 from fedsrc.server.tally import masses
@@ -59,9 +61,12 @@ class Forecast:
     too_few: bool = False  # too few units to tell whether the target can be reached
     labels: int | None = None  # of single answers that are labelled on demand, those that need it
     labels_90: int | None = None
+    blocks: tuple[tuple[str, Forecast], ...] = ()  # of every group or score of a panel
 
     def sentence(self) -> str:
-        """Say it in words."""
+        """Say it in words; of a panel, for every group or score."""
+        if self.blocks:
+            return "\n".join(f"{name!r}, {each.sentence()}" for name, each in self.blocks)
         head = f"target {self.target_risk:g} at epsilon {self.epsilon:g}"
         if self.too_few:
             return f"{head}: too few units to tell how many it takes, or whether the target can be reached"
@@ -102,7 +107,7 @@ def _with_aim(registration: Registration, target_risk: float, epsilon: float, si
     fields["development"] = None
     if isinstance(registration.certificate, Betting):
         above = (rung for rung in registration.certificate.ladder if rung >= target_risk)  # those below decide nothing
-        fields["certificate"]["ladder"] = sorted({*above, target_risk})
+        fields["certificate"]["ladder"] = [target_risk] if registration.panel else sorted({*above, target_risk})
     return Registration.of(fields, f"epsilon {epsilon:g} cannot be forecast")
 
 
@@ -119,7 +124,10 @@ def forecast(
 
     `sampled`: the laws are samples, as those of development records are. Each run then has laws of its own, drawn from
     what the samples leave open; where they are too few to tell whether the target can be reached, there is no number.
+    Every block of a panel is forecast by itself.
     """
+    if registration.panel is not None:
+        return _by_block(registration, sites, target_risk, epsilon, seed=seed, sampled=sampled)
     aimed = _with_aim(registration, on_labels(target_risk, registration.labelling.missed), epsilon, HORIZON)
     if not sampled:
         return _simulated(registration, aimed, sites, sites, seed)
@@ -130,6 +138,37 @@ def forecast(
         return _no_number(aimed, too_few=True)
     laws = from_samples(aimed, sites, TRIALS, seed)
     return _simulated(registration, aimed, sites, laws, seed)
+
+
+def _by_block(
+    registration: Registration,
+    sites: Sequence[Support],
+    target_risk: float,
+    epsilon: float,
+    *,
+    seed: int,
+    sampled: bool,
+) -> Forecast:
+    """Forecast every block, and with it the panel: until all groups are certified, or the best score is."""
+    risk = on_labels(target_risk, registration.labelling.missed)
+    aimed, found = _with_aim(registration, risk, epsilon, 1.0), list[Forecast]()
+    for block in range(len(registration.cuts)):
+        laws = [replace(each, masses=each.masses[:, block]) for each in sites]
+        one = alone(aimed, block)
+        if registration.groups is not None and registration.groups.floor == "group":  # whose first threshold is 0
+            one = alone(aimed, block, float(truth(one, laws, _weights(one)).acceptance[0]))
+        each = forecast(one, laws, target_risk, one.privacy.epsilon, seed=seed, sampled=sampled)
+        found.append(replace(each, epsilon=epsilon))
+    pick = min if isinstance(registration.claims, Scores) else max
+    whole = pick(found, key=_slowness)
+    return replace(whole, blocks=tuple(zip(registration.block_names, found, strict=True)))
+
+
+def _slowness(found: Forecast) -> tuple[float, ...]:
+    """Order forecasts by the records that they take, in half and in nine of ten runs: slowest is what is out of reach,
+    and before it what there are too few units to tell of."""
+    half, nine = (math.inf if each is None else each for each in (found.records, found.records_90))
+    return half, 0.0 if found.too_few else 1.0, nine, found.limit, -found.certified_within_schedule
 
 
 def _simulated(
@@ -206,10 +245,7 @@ def from_development(registration: Registration, records: Records) -> list[Suppo
     keep = None
     if development is not None and development.inside:
         keep = development_rows(records, development, settings.unit)
-    answers = settings.max_answers
-    units = {
-        name: units_of(records, name, settings.unit, max_answers=answers, keep=keep) for name in records.site_names
-    }
+    units = {name: units_for(registration, records, name, keep) for name in records.site_names}
     found = {name: uniform(registration, [each])[0] for name, each in units.items() if len(each)}
     if not found:
         raise FedsrcError("there are no development records to forecast from")
@@ -222,12 +258,17 @@ def from_declared(registration: Registration, acceptance: float, risk: float) ->
     """Return laws from one declared operating point: this acceptance and risk at one threshold, no help elsewhere."""
     if not (0 < acceptance <= 1 and 0 <= risk <= 1):
         raise FedsrcError("declared acceptance must be in (0, 1] and declared risk in [0, 1]")
+    if len(registration.cuts) > 1:
+        raise FedsrcError("one acceptance and one risk say nothing of groups or several scores", hint="give a table")
     m = len(registration.thresholds.values)
     supported, unsupported = np.zeros(m + 1), np.zeros(m + 1)
     place = min(m, max(1, round((m + 1) * (1 - acceptance))))  # where quantile thresholds put that acceptance
     supported[place], unsupported[place] = acceptance * (1 - risk), acceptance * risk
     unsupported[0] = 1 - acceptance
-    return [from_cells(registration, supported, unsupported)] * len(registration.sites)
+    law = from_cells(registration, supported, unsupported)
+    if registration.panel is not None:  # of one score
+        law = replace(law, masses=law.masses[:, None])
+    return [law] * len(registration.sites)
 
 
 def after_abstention(replay: Replay) -> Forecast | None:

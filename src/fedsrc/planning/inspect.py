@@ -50,7 +50,7 @@ class Inspection:
 def inspect(path: Path, columns: Columns, missing: Missing = "refuse") -> Inspection:
     """Look at a table as `certify` would read it. What it would ask or refuse is listed instead."""
     with readable(path):
-        table, place = scan(path)
+        table, place = scan(path, columns.names)
         frame = table.collect()
     questions, odd, records = list[dict[str, Any]](), list[str](), None
     read_as = columns

@@ -16,8 +16,9 @@ import numpy as np
 
 from fedsrc.maths import betting
 from fedsrc.maths.arrays import Bools, Floats, Ints
-from fedsrc.maths.basis import Basis, sensitivity_squared
+from fedsrc.maths.basis import Basis
 from fedsrc.planning.aim import Aim, Expected, judged, reaches_floor, two_digits
+from fedsrc.protocol.mechanism import sensitivity_of
 from fedsrc.simulate.posterior import Populations
 
 KEPT = 7
@@ -108,7 +109,7 @@ def _sizes(batch: int, growth: float, rounds: int) -> tuple[int, ...]:
 def _mechanism(aim: Aim, m: int) -> tuple[Basis, float]:
     """Return the suffix basis of so many thresholds, and the noise scale on its coordinates."""
     basis = Basis("suffix", m)
-    return basis, aim.noise * math.sqrt(sensitivity_squared(basis, "complementary", aim.adjacency))
+    return basis, aim.noise * math.sqrt(sensitivity_of(basis, 1, aim.adjacency, aim.layout))
 
 
 def weighed(populations: Populations, aim: Aim, without: int = 0) -> OpenPlan:

@@ -6,7 +6,7 @@ Nothing here looks at a unit that calibrates. What is planned is registered: a b
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -14,18 +14,21 @@ import numpy as np
 
 from fedsrc.common.words import count
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats
 from fedsrc.maths.privacy import rho_of
 from fedsrc.planning.aim import Aim, Expected, Objective
 from fedsrc.planning.open_plan import OpenPlan, plan_open
+from fedsrc.planning.panel_plan import PanelPlan, plan_open_panel, plan_sealed_panel
+from fedsrc.planning.register import Choices
 from fedsrc.planning.sealed_plan import SealedPlan, plan_sealed
-from fedsrc.planning.sealing import Seal, seal
+from fedsrc.planning.sealing import Seal, put_cuts, seal
 from fedsrc.protocol.disclosure import released_development
 from fedsrc.protocol.judgements import Betting, in_decimals
 from fedsrc.protocol.protection import Development, Histograms, Noised
 from fedsrc.protocol.registration import MOST_LEVELS, OnDemand, Registration
-from fedsrc.records.development import development_rows
+from fedsrc.records.development import development_rows, units_for
 from fedsrc.records.masses import above, unit_masses
-from fedsrc.records.units import Records, units_of
+from fedsrc.records.units import Records
 from fedsrc.server.recruiter import noises
 from fedsrc.server.unlabelled import bounded
 from fedsrc.simulate.posterior import Populations, either, from_release, from_scores, from_units
@@ -66,11 +69,13 @@ class Planned:
     units: int
     objective: Objective
     together: Expected | None = None
+    blocks: tuple[tuple[str, Expected], ...] = ()  # what to expect of every group or score
 
     def lines(self) -> list[str]:
         """Say what was chosen, why, and what the other kind would cost."""
         unit, values = self.registration.privacy.unit, self.registration.thresholds.values
-        kinds = {"sealed": "Sealed (registered looks, this target alone)", "open": "Open (any look, every target)"}
+        every = "any look" if self.blocks else "any look, every target"
+        kinds = {"sealed": "Sealed (registered looks, this target alone)", "open": f"Open ({every})"}
         beside: Kind = "open" if self.kind == "sealed" else "sealed"
         why = "privacy adds noise, which registered looks can use exactly"
         if self.kind == "open":
@@ -85,10 +90,18 @@ class Planned:
         return [
             f"{kinds[self.kind]}: {sizes}, for {count(self.units, unit)}; {why}.",
             *([few] if self.objective != "acceptance" else []),
-            f"  Expected, {known}: {self._words(self.expected)}.",
+            *self._expected(known),
             f"  {kinds[beside]} would be expected to reach: {self._words(self.other)}.",
             *self._cohort(),
         ]
+
+    def _expected(self, known: str) -> list[str]:
+        """Say what to expect: of the one claim, or of every group or score."""
+        if not self.blocks:
+            return [f"  Expected, {known}: {self._words(self.expected)}."]
+        each = [f"  Expected of {name!r}, {known}: {self._chance(found)}." for name, found in self.blocks]
+        together = f"  All of them together take {self._labels(self.expected)}."
+        return [*each, *([together] if self.registration.on_demand else [])]
 
     def _cohort(self) -> list[str]:
         """Say what a cohort would give, or what this one asks of its members."""
@@ -98,20 +111,27 @@ class Planned:
         return [f"  {one} it would be expected to reach: {self._words(self.together)}."]
 
     def _words(self, found: Expected) -> str:
+        said = self._chance(found)
+        if found.certified < 0.005 or not self.registration.on_demand:
+            return said
+        return f"{said}, with {self._labels(found)}"
+
+    def _chance(self, found: Expected) -> str:
+        """Say how often it certifies, and how much is accepted then: of groups, as a share of all traffic."""
         if found.certified < 0.005:
             return "no certificate"
         often = f"{100 * found.certified:.0f} of 100 such tables are certified"
-        said = f"{often}, accepting {100 * found.acceptance:.0f}% on average (none counts as 0)"
-        if not self.registration.on_demand:
-            return said
+        of = "" if self.registration.groups is None else " of all traffic"
+        return f"{often}, accepting {100 * found.acceptance:.0f}%{of} on average (none counts as 0)"
+
+    def _labels(self, found: Expected) -> str:
         units, unit = round(found.units), self.registration.privacy.unit
-        most = f"at most {found.labels_90:,} in 9 of 10 runs"
-        return f"{said}, with about {found.labels:,} labels from {count(units, unit)}, {most}"
+        return f"about {found.labels:,} labels from {count(units, unit)}, at most {found.labels_90:,} in 9 of 10 runs"
 
 
 def plan(
     base: Registration,
-    populations: Populations,
+    known: Sequence[Populations],
     units: Mapping[str, int],
     wish: Wish,
     unlabelled: tuple[Noised, ...] | None = None,
@@ -123,12 +143,12 @@ def plan(
     acceptance large. `unlabelled` are the releases of every site's unlabelled units, which sealed ones read."""
     if not isinstance(base.judgement, Betting):
         raise FedsrcError("only the default preset is planned", hint="leave `preset=` out, or `certificate='plain'`")
+    if base.panel is not None:
+        return _plan_panel(base, known, units, wish, unlabelled, answers=answers)
+    populations = known[0]
     units, objective = _usable(base, units), wish.objective or ("labels" if base.on_demand else "acceptance")
-    twice = base.labelling.twice if isinstance(base.labelling, OnDemand) else 0.0
-    aim = replace(_aim(base, units, replace(wish, objective=objective), unlabelled), labels=(1.0 + twice) * answers)
-    chosen: Kind = "sealed" if base.privacy.private and isinstance(base.encoding, Histograms) else "open"
-    if wish.certificate is not None and wish.certificate != "plain":
-        chosen = wish.certificate
+    aim = _aim(base, units, replace(wish, objective=objective), unlabelled, answers=answers)
+    chosen = _kind(base, wish)
     if unlabelled is not None and chosen == "open":
         raise FedsrcError("unlabelled records are for sealed certificates", hint="leave `unlabelled=` out")
     tight, tight_expected = plan_sealed(populations, aim, np.random.default_rng(SEED))
@@ -149,6 +169,66 @@ def plan(
     return Planned(_open(base, free), "open", free_expected, tight_expected, aim.units, objective, together)
 
 
+def check_planned(choices: Choices, wish: Wish, *, unlabelled: bool = False) -> None:
+    """Refuse what no panel is planned for, before any record is read for a plan."""
+    if choices.panel and (unlabelled or wish.objective not in (None, "acceptance")):
+        raise _not_planned()
+
+
+def _not_planned() -> FedsrcError:
+    return FedsrcError("a panel is planned for acceptance alone, and without unlabelled records",
+                       hint="leave `unlabelled=` and `objective=` out")  # fmt: skip
+
+
+def _draws() -> np.random.Generator:
+    return np.random.default_rng(SEED)
+
+
+def _kind(base: Registration, wish: Wish) -> Kind:
+    """Return the kind that is wished for; else sealed with privacy, open without."""
+    if wish.certificate is not None and wish.certificate != "plain":
+        return wish.certificate
+    return "sealed" if base.privacy.private and isinstance(base.encoding, Histograms) else "open"
+
+
+def _plan_panel(
+    base: Registration, known: Sequence[Populations], units: Mapping[str, int], wish: Wish,
+    unlabelled: tuple[Noised, ...] | None, *, answers: float,
+) -> Planned:  # fmt: skip
+    """Plan a panel: for most acceptance in every block, whatever its labels cost."""
+    if unlabelled is not None or wish.objective not in (None, "acceptance"):
+        raise _not_planned()
+    units = _usable(base, units)
+    aim = _aim(base, units, replace(wish, objective="acceptance"), None, answers=answers)
+    kind = _kind(base, wish)
+    tight, free = plan_sealed_panel(base, known, aim, _draws), plan_open_panel(base, known, aim, _draws)
+    mine, other = (tight, free) if kind == "sealed" else (free, tight)
+    made = _sealed_panel(base, tight, units) if kind == "sealed" else _open_panel(base, free)
+    blocks = tuple(zip(base.block_names, mine.expected, strict=True))
+    return Planned(made, kind, mine.whole, other.whole, aim.units, "acceptance", blocks=blocks)
+
+
+def _sealed_panel(base: Registration, made: PanelPlan[SealedPlan], units: Mapping[str, int]) -> Registration:
+    first, bets = made.plans[0], tuple(theta for each in made.plans for theta in each.bets)
+    looks = tuple((number, share) for number, share in enumerate(first.shares, start=1))
+    line = "exact" if base.cohorts is None else "within"
+    base = _with(base, claims={"shares": made.shares})
+    (values, weights), *others = made.cuts(base)
+    sealed = seal(
+        base, Seal(values, weights, ((base.claim.target_risk, 1.0, bets),), looks, line, others=tuple(others))
+    )
+    return _with(sealed, schedule={"batch": _batch(base, units, first.units[0] / first.aim.units)})
+
+
+def _open_panel(base: Registration, made: PanelPlan[OpenPlan]) -> Registration:
+    fields, first = put_cuts(base.model_dump(), made.cuts(base)), made.plans[0]
+    fields["claims"]["shares"] = made.shares
+    fields["certificate"]["bets"] |= {"priors": [each for plan in made.plans for each in plan.priors]}
+    fields["schedule"] |= {"batch": first.batch, "growth": first.growth, "rounds": first.rounds}
+    fields["encoding"] |= {} if (finer := _finer(base)) is None else {"kind": finer}
+    return Registration.of(fields, "this plan cannot be registered")
+
+
 def availability_words(registration: Registration) -> list[str]:
     """Say how many rounds count where a missing member of a cohort voids one."""
     if registration.cohorts is None:
@@ -160,23 +240,33 @@ def availability_words(registration: Registration) -> list[str]:
     ]
 
 
-def evidence(base: Registration, records: Records, development: Development) -> Populations | None:
-    """Return the populations that development evidence leaves possible: from the noised release, where there is one,
-    else from exact units; None where thresholds come from no evidence at all. Without labels scores are evidence, and
-    beside a judge's, who may be wrong, too."""
-    rng, release, settings = np.random.default_rng(SEED), released_development(base), base.privacy
+def evidence(base: Registration, records: Records, development: Development) -> list[Populations] | None:
+    """Return the populations that development evidence leaves possible, of every block: from the noised release, where
+    there is one, else from exact units; None where thresholds come from no evidence at all. Without labels scores are
+    evidence, and beside a judge's, who may be wrong, too."""
+    release, settings = released_development(base), base.privacy
     if release is not None:
-        found, units = from_release(release, base.thresholds.values, rng), release.units
-    elif base.thresholds.origin not in ("public", "development"):
+        blocks = [release] if base.panel is None else [release.block(i) for i in range(len(base.cuts))]
+        return [_believed(development, each, cut.values, None) for each, cut in zip(blocks, base.cuts, strict=True)]
+    if base.thresholds.origin not in ("public", "development"):
         return None
+    keep = development_rows(records, development, settings.unit)
+    parts = [unit_masses(base, units_for(base, records, name, keep)) for name in records.site_names]
+    masses = above(np.concatenate(parts)) / settings.mass_grid
+    masses = masses[:, None] if base.panel is None else masses
+    return [_believed(development, None, (), masses[:, i]) for i in range(len(base.cuts))]
+
+
+def _believed(
+    development: Development, release: Noised | None, values: tuple[float, ...], masses: Floats | None
+) -> Populations:
+    """Return the populations that a noised release, or the masses (units, 2, thresholds) of exact units, leave."""
+    rng = np.random.default_rng(SEED)
+    if release is not None:
+        found, units = from_release(release, values, rng), release.units
     else:
-        keep = development_rows(records, development, settings.unit)
-        parts = [
-            unit_masses(base, units_of(records, name, settings.unit, max_answers=settings.max_answers, keep=keep))
-            for name in records.site_names
-        ]
-        supported, unsupported = np.moveaxis(above(np.concatenate(parts)) / settings.mass_grid, -2, 0)
-        units = len(supported)
+        assert masses is not None
+        (supported, unsupported), units = np.moveaxis(masses, -2, 0), len(masses)
         if development.labels == "none":
             return from_scores(unsupported.sum(axis=0), units, rng)
         found = from_units(unsupported, supported, rng)
@@ -195,8 +285,9 @@ def _usable(base: Registration, units: Mapping[str, int]) -> dict[str, int]:
 
 
 def _aim(
-    base: Registration, units: Mapping[str, int], wish: Wish, unlabelled: tuple[Noised, ...] | None
+    base: Registration, units: Mapping[str, int], wish: Wish, unlabelled: tuple[Noised, ...] | None, *, answers: float
 ) -> Aim:  # fmt: skip
+    twice = base.labelling.twice if isinstance(base.labelling, OnDemand) else 0.0
     total, settings, method = sum(units.values()), base.privacy, base.judgement
     if total < 1:
         raise FedsrcError("no unit is left to calibrate")
@@ -222,6 +313,7 @@ def _aim(
         moving=not base.fixed_mixture,
         exact=not settings.private and len(base.sites) == 1 and not base.sites[0].drift,
         acceptance=None if unlabelled is None else _acceptance(base, units, wish, unlabelled),
+        labels=(1.0 + twice) * answers,
     )
 
 
@@ -269,7 +361,7 @@ def _finer(base: Registration) -> str | None:
     settings = base.privacy
     if settings.mass_grid == 1 or not isinstance(base.encoding, Histograms):
         return None
-    few = settings.max_answers == 1 and settings.loss_grid <= MOST_LEVELS
+    few = settings.max_answers == 1 and settings.loss_grid <= MOST_LEVELS and base.panel is None
     kind = "levels" if few and not settings.private else "moments"
     try:
         _with(base, encoding={"kind": kind})

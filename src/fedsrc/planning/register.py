@@ -9,15 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 
 from fedsrc.errors import FedsrcError
-from fedsrc.maths.arrays import Floats
+from fedsrc.maths.arrays import Bools, Floats
 from fedsrc.maths.kinds import Adjacency
 from fedsrc.maths.label_error import of_answers, on_labels
 from fedsrc.maths.quantiles import doubt, score_grid
+from fedsrc.planning.sealing import put_cuts
 from fedsrc.planning.thresholds import grid_thresholds, in_few_digits, quantile_thresholds, round_grid
 from fedsrc.protocol.judgements import Betting, budgets
 from fedsrc.protocol.mask_key import MaskKey
@@ -27,7 +29,7 @@ from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.scale import Scale
 from fedsrc.records.development import calibrating, development_count, development_rows
 from fedsrc.records.order import public_seed
-from fedsrc.records.units import Records, Unit, most_answers, unit_count
+from fedsrc.records.units import Records, Unit, most_answers, unit_count, units_by_site
 
 Preset = Literal["default", "paper"]
 Aggregation = Literal["own", "holder", "cohorts"]
@@ -84,11 +86,31 @@ class Choices:
     column: str = "score"  # what the score is called in tables, and how it is written there and in production
     scale: Scale = field(default_factory=Scale)
     judge_column: str | None = None  # of verdicts that the plan is made on, and nothing else
+    groups: tuple[str, ...] | None = (
+        None  # listed values of `group_column`, each with a claim of its own, or one in all
+    )
+    group_column: str = "group"
+    group_claim: Literal["each", "all"] = "each"
+    group_floor: Literal["traffic", "group"] = "traffic"
+    group_span: Literal["shares", "whole"] = "shares"
+    group_most: int | None = None  # groups in which a source counts whole: all that are listed
+    also_scores: tuple[tuple[str, Scale], ...] = ()  # further score columns: the best of all is picked
+    checkpoints: Mapping[str, Sequence[int]] | None = None  # of score columns that are least prefix scores
 
     @property
     def charged(self) -> bool:
         """Whether dropout is taken for adversarial."""
         return (self.dropout or ("adversarial" if self.aggregation == "cohorts" else "independent")) == "adversarial"
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks a release has: groups, or scores."""
+        return len(self.groups or ()) or 1 + len(self.also_scores)
+
+    @property
+    def panel(self) -> bool:
+        """Whether several claims are made, or one of a score with checkpoints."""
+        return self.groups is not None or bool(self.also_scores) or bool(self.checkpoints)
 
     @property
     def tested_risk(self) -> float:
@@ -124,8 +146,8 @@ def for_table(choices: Choices, records: Records, given: Mapping[str, Any]) -> C
     if given.get("policy") is None and fixed and choices.preset == "default" and choices.labels == "there":
         choices = replace(choices, policy="enough")
     if given.get("rounds") is None:
-        units = np.bincount(records.site, minlength=len(records.site_names))
-        choices = replace(choices, rounds=max(choices.rounds, _rounds_for(choices, units.tolist())))
+        rounds = _rounds_for(choices, units_by_site(records, choices.unit))
+        choices = replace(choices, rounds=max(choices.rounds, rounds))
     return choices
 
 
@@ -184,12 +206,45 @@ def register(
     fields, part = made.model_dump(), development.model_dump()
     if origin == "grid":
         return Registration.of({**fields, "development": part if development.inside else None})
-    values = _quantiles(choices, records, development) if release is None else release.thresholds(choices.thresholds)
     if release is not None:
         part |= {"release": release, "labels": release.labels}
         fields["thresholds"]["asked"] = choices.thresholds
-    fields["thresholds"] |= {"values": values, "weights": [1.0 / len(values)] * len(values), "origin": origin}
-    return Registration.of({**fields, "development": part})
+    return Registration.of(
+        {
+            **_with_cuts(choices, fields, _candidates(choices, records, development, release), origin),
+            "development": part,
+        }
+    )
+
+
+def _candidates(
+    choices: Choices, records: Records, development: Development, release: Noised | None
+) -> list[tuple[float, ...]]:
+    """Return the candidate thresholds of every block, as many of each."""
+    blocks = [None] if not choices.panel or choices.group_claim == "all" else [*range(choices.blocks)]
+    if release is not None:
+        found = [release.thresholds(choices.thresholds, block) for block in blocks]
+    else:
+        found = [_quantiles(choices, records, development, block) for block in blocks]
+    return even(found)
+
+
+def even(blocks: Sequence[tuple[float, ...]]) -> list[tuple[float, ...]]:
+    """Return as many thresholds of every block, evenly spread over its own: a panel's blocks are alike."""
+    count = min(map(len, blocks))
+    places = [np.unique(np.rint(np.linspace(0, len(each) - 1, count)).astype(int)) for each in blocks]
+    return [tuple(each[i] for i in place.tolist()) for each, place in zip(blocks, places, strict=True)]
+
+
+def _with_cuts(
+    choices: Choices, fields: dict[str, Any], blocks: Sequence[tuple[float, ...]], origin: str
+) -> dict[str, Any]:
+    """Return the fields with thresholds of equal weights: the registration's, and those of every other block."""
+    if choices.groups is not None and choices.group_floor == "group":
+        blocks = [(0.0, *each) if each[0] > 0 else each for each in blocks]
+        blocks = even(blocks)
+    fields["thresholds"] |= {"origin": origin}
+    return put_cuts(fields, [(each, (1.0 / len(each),) * len(each)) for each in blocks])
 
 
 def origin_of(choices: Choices, made: Registration, records: Records, development: Development) -> Origin:
@@ -205,8 +260,8 @@ def origin_of(choices: Choices, made: Registration, records: Records, developmen
     if not made.privacy.private:
         return "development"
     units = development_count(records, development, choices.unit)
-    noise = most_noise(development_mechanism(made.privacy, len(score_grid())))
-    return "grid" if doubt(units, noise) == 1 else "noised"
+    noise = most_noise(development_mechanism(made.privacy, len(score_grid()), made.claims.layout))
+    return "grid" if doubt(units / len(choices.groups or (0,)), noise) == 1 else "noised"
 
 
 def _settled(choices: Choices, records: Records, development: Development) -> Choices:
@@ -245,16 +300,41 @@ def register_grid(choices: Choices, sites: Sequence[str] | None) -> Registration
     return _build(choices, _grid(choices), tuple(sites), None)
 
 
-def _quantiles(choices: Choices, records: Records, development: Development) -> tuple[float, ...]:
-    """Return exact quantiles of the scores; refuse them for records that privacy protects."""
+def _quantiles(
+    choices: Choices, records: Records, development: Development, block: int | None = None
+) -> tuple[float, ...]:
+    """Return exact quantiles of the scores, of all or of one block; refuse them for records that privacy protects."""
     if not math.isinf(choices.epsilon) and not choices.public_development:
         raise FedsrcError(
             "thresholds from records that privacy protects need a noised release, which a ledger keeps",
             hint="register_table makes it; Choices(public_development=True) declares these records public",
         )
     scored = _scored(records, development, choices.unit)
+    if block is not None:
+        mine = _block_scores(choices, records, development_rows(records, development, choices.unit), block)
+        scored = mine if mine.size else scored
     values = quantile_thresholds(scored, choices.thresholds)
     return values if choices.exact_thresholds else in_few_digits(values, scored)
+
+
+def _block_scores(choices: Choices, records: Records, rows: Bools, block: int) -> Floats:
+    """Return the development scores of a group, or of one of several scores."""
+    scores = records.score
+    if choices.groups is None and block > 0:
+        assert records.others is not None  # read with the table
+        scores = records.others[:, block - 1]
+    if choices.groups is not None:
+        if records.group is None:
+            raise no_groups(choices.group_column)
+        rows = rows & np.isin(np.asarray(records.group_names), [choices.groups[block]])[records.group]
+    found = scores[rows]
+    return np.asarray(found[found >= 0])
+
+
+def no_groups(column: str) -> FedsrcError:
+    """Return the error for a table without the column of groups."""
+    return FedsrcError(f"the table has no column {column!r} that says the group of an answer",
+                       hint="`group_column=` names it")  # fmt: skip
 
 
 def _scored(records: Records, development: Development, unit: Unit) -> Floats:
@@ -312,7 +392,8 @@ def _build(
             "validity_days": choices.validity_days,
             **(choices.claim or {}),
         },
-        "thresholds": {"values": values, "weights": [1.0 / len(values)] * len(values), "origin": "grid"},
+        "thresholds": {},
+        "claims": _claims(choices),
         "certificate": _certificate(choices),
         "privacy": _privacy(choices),
         "encoding": _encoding(choices),
@@ -327,7 +408,46 @@ def _build(
         },
         "development": None if development is None else development.model_dump(),
     }
-    return Registration.of(fields)
+    return Registration.of(_with_cuts(choices, fields, [values] * (1 + len(choices.also_scores)), "grid"))
+
+
+def _claims(choices: Choices) -> dict[str, Any]:
+    """Return the claims that are made: one, one for every group or in all, or one by the best of the scores."""
+    points = {name: tuple(each) for name, each in (choices.checkpoints or {}).items()}
+    _check_together(choices, points)
+    shares = (1.0 / choices.blocks,) * choices.blocks
+    if choices.groups is not None:
+        whole = choices.group_span == "whole"
+        return {
+            "kind": "groups", "column": choices.group_column, "names": choices.groups, "shares": shares,
+            "claim": choices.group_claim, "floor": choices.group_floor, "span": choices.group_span,
+            "most": (choices.group_most or min(len(choices.groups), 20)) if whole else choices.group_most or 1,
+        }  # fmt: skip
+    if not choices.panel:
+        return {"kind": "one"}
+    others = [
+        {"column": name, "scale": scale.model_dump(), "checkpoints": points.get(name, ())}
+        for name, scale in choices.also_scores
+    ]
+    return {"kind": "scores", "shares": shares, "others": others, "checkpoints": points.get(choices.column, ())}
+
+
+def _check_together(choices: Choices, points: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse scores and checkpoints beside groups, and checkpoints of no registered score, or of no token."""
+    columns = [choices.column, *(name for name, _ in choices.also_scores)]
+    if choices.groups is not None and choices.also_scores:
+        raise FedsrcError("groups and several scores are not registered together",
+                          hint="pick the score on development records first: `fedsrc choose`")  # fmt: skip
+    if choices.groups is not None and points:
+        raise FedsrcError("groups and checkpoints are not registered together",
+                          hint="leave `groups=` or `checkpoints=` out")  # fmt: skip
+    if points.keys() - {*columns}:
+        raise FedsrcError(f"`checkpoints=` names {min(points.keys() - {*columns})!r}, which is no registered score",
+                          hint=f"scores: {', '.join(columns)}")  # fmt: skip
+    for name, each in points.items():
+        if not each or any(b <= a for a, b in pairwise((0, *each))):
+            raise FedsrcError(f"the checkpoints of {name!r} are not increasing numbers of tokens, from 1",
+                              hint="`checkpoints=` 30,60,120, for example")  # fmt: skip
 
 
 def _check_weights(weights: Mapping[str, float] | None, names: Sequence[str]) -> None:
@@ -390,6 +510,8 @@ def _certificate(choices: Choices) -> dict[str, Any]:
     if choices.preset == "paper":
         return {"method": choices.method or "contrast", **split}
     rungs = sorted({on_labels(risk, choices.missed) for risk in (*Betting().ladder, choices.target_risk)})
+    if choices.panel:
+        rungs = [choices.tested_risk]
     return {"method": choices.method or "betting", "ladder": rungs, **split}
 
 

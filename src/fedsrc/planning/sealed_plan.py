@@ -20,12 +20,14 @@ from fedsrc.maths.binomial import log_surprise
 from fedsrc.maths.contrasts import ContrastCode
 from fedsrc.maths.half_line import half_line
 from fedsrc.maths.kinds import Adjacency
+from fedsrc.maths.panels import Layout
 from fedsrc.maths.sealed import bet, passed_on, recycled, recycled_looks
 from fedsrc.maths.tail import critical_near
 from fedsrc.planning.aim import Aim, Expected, judged, reaches_floor, two_digits
 from fedsrc.planning.open_plan import KEPT as MOST
 from fedsrc.planning.open_plan import fewer, weighed
 from fedsrc.planning.sealing import encoding_of
+from fedsrc.protocol.mechanism import sensitivity_of
 from fedsrc.simulate.posterior import Populations
 
 KEPT, APART = (1, 2, 3, 4, 5), (1, 2, 3, 4)  # how many thresholds, and how far apart
@@ -78,7 +80,7 @@ class SealedPlan:
     @property
     def scale(self) -> float:
         """The noise of one release, in lattice units."""
-        return self.aim.noise * math.sqrt(_sensitivity_squared(self.encoding, self.aim.adjacency))
+        return self.aim.noise * math.sqrt(_sensitivity_squared(self.encoding, self.aim.adjacency, self.aim.layout))
 
     @property
     def variances(self) -> Totals:
@@ -245,8 +247,8 @@ def _rounds(times: float, most: int) -> tuple[int, float]:
 
 
 @lru_cache(maxsize=1024)
-def _sensitivity_squared(code: ContrastCode, adjacency: Adjacency) -> int:
-    return code.sensitivity_squared(adjacency)
+def _sensitivity_squared(code: ContrastCode, adjacency: Adjacency, layout: Layout | None) -> int:
+    return sensitivity_of(code, code.g, adjacency, layout)
 
 
 @lru_cache(maxsize=1024)
@@ -266,7 +268,7 @@ def _candidates(
 ) -> Iterator[SealedPlan]:
     """Every set of thresholds from near the best one downwards, with the bets of its size."""
     m = populations.supported.shape[1]
-    for count in KEPT[:m]:
+    for count in aim.counts or KEPT[:m]:
         first = SealedPlan(aim, (0,) * count, _weights(count, 50), (0.0,) * count, units, shares)
         best, bets = _best(populations, first)
         for top in sorted({max(best - 1, 0), best, min(best + 1, m - 1)}):
@@ -274,12 +276,20 @@ def _candidates(
                 kept = tuple(range(top - apart * (count - 1), top + 1, apart))
                 if kept[0] >= 0:
                     yield replace(first, kept=kept, bets=tuple(bets[j] for j in kept))
+        if aim.counts and best < count - 1:  # so many must be kept, and fewer lie below the best
+            yield replace(first, kept=tuple(range(count)), bets=tuple(bets[:count]))
 
 
 def _weights(count: int, top: int) -> tuple[float, ...]:
     """Hundredths that sum to one: about `top` of them for the highest threshold, the rest shared equally."""
     each = (100 - top) // max(count - 1, 1)
     return (*((each / 100,) * (count - 1)), (100 - each * (count - 1)) / 100)
+
+
+def bets_for(populations: Populations, plan: SealedPlan) -> tuple[float, ...]:
+    """Return the best bets of other populations at the thresholds of a plan."""
+    found = _best(populations, plan)[1]
+    return tuple(found[j] for j in plan.kept)
 
 
 def _best(populations: Populations, plan: SealedPlan) -> tuple[int, list[float]]:

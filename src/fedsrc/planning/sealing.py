@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from fedsrc.protocol.judgements import Betting, in_decimals
 from fedsrc.protocol.protection import Noised
 from fedsrc.protocol.registration import Registration
 
+Cut = tuple[tuple[float, ...], tuple[float, ...]]  # thresholds of a block, and their weights
 FINENESS = 1 << 24  # lattice units of a diameter: noise is then far coarser than the lattice at every epsilon in use
 SECOND, ACCEPTED = 1 / 16, 0.05  # what the variance of second moments and of accepted mass matters beside contrasts
 
@@ -23,6 +26,7 @@ SECOND, ACCEPTED = 1 / 16, 0.05  # what the variance of second moments and of ac
 class Seal:
     """What a sealed registration fixes beside an open one.
 
+    others      thresholds and their weights, of every block but the first
     targets     risk, share of the risk budget, and a bet for each threshold or none; the first is the claim's
     looks       round, and share of the risk budget
     unlabelled  the release of every site's unlabelled units
@@ -34,6 +38,12 @@ class Seal:
     looks: tuple[tuple[int, float], ...] = ((1, 1.0),)
     line: str = "exact"
     unlabelled: tuple[Noised, ...] | None = None
+    others: tuple[Cut, ...] = ()
+
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """Thresholds and their weights, of every block."""
+        return (self.thresholds, self.weights), *self.others
 
     @property
     def free(self) -> bool:
@@ -63,16 +73,35 @@ def encoding_of(
     return rounded(metric, risks, mass_grid, FINENESS, accepted=accepted, second=not free)
 
 
+def put_cuts(fields: dict[str, Any], cuts: Sequence[Cut]) -> dict[str, Any]:
+    """Put thresholds and weights into the fields of a registration: of every block, or one for all."""
+    claims, plain = fields["claims"], [{"values": values, "weights": weights} for values, weights in cuts]
+    fields["thresholds"] |= plain[0]
+    if claims["kind"] == "groups" and len(cuts) > 1:
+        claims["own"] = plain
+    if claims["kind"] == "scores":
+        claims["others"] = [{**other, **cut} for other, cut in zip(claims["others"], plain[1:], strict=True)]
+    return fields
+
+
+def _on_average(cuts: Sequence[Cut]) -> tuple[float, ...]:
+    """Return what thresholds weigh over all blocks, in hundredths: the noise is shaped for that."""
+    if len(cuts) == 1:
+        return cuts[0][1]
+    whole = np.rint(100.0 * np.mean([weights for _, weights in cuts], axis=0)).astype(int)
+    return tuple((np.maximum(whole, 1) / 100.0).tolist())
+
+
 def seal(base: Registration, plan: Seal) -> Registration:
     """Return an open registration of the default preset as a sealed one: same claim, sites, privacy and batch."""
     if not isinstance(base.judgement, Betting):
         raise FedsrcError("only a registration of the default preset can be sealed")
     targets = tuple((in_decimals(risk), share) for risk, share, _ in plan.targets)
     code = encoding_of(
-        base.privacy.mass_grid, plan.weights, targets, free=plan.free, unlabelled=plan.unlabelled is not None
+        base.privacy.mass_grid, _on_average(plan.cuts), targets, free=plan.free, unlabelled=plan.unlabelled is not None
     )  # fmt: skip
     method, fields = base.judgement, base.model_dump()
-    fields["thresholds"] |= {"values": plan.thresholds, "weights": plan.weights}
+    put_cuts(fields, plan.cuts)
     fields["certificate"] = {
         "method": "sealed",
         "risk_budget": method.risk_budget,

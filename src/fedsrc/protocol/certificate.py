@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -29,16 +29,17 @@ from fedsrc.common import signing
 from fedsrc.common.canonical import canonical_bytes, digest_bytes
 from fedsrc.common.clock import real_time
 from fedsrc.common.durable import read_text, write_whole
-from fedsrc.common.values import Frozen, Hex, Real, Signature, describe
+from fedsrc.common.values import Frozen, Grown, Hex, Real, Signature, describe
 from fedsrc.errors import DamagedError, FedsrcError
 from fedsrc.maths.kinds import Adjacency, BasisName, Conversion, Encoding
 from fedsrc.protocol.formats import FIRST_FORMAT, FIRST_HINT, FORMAT
 from fedsrc.protocol.registration import Claim
+from fedsrc.protocol.scale import Scale
 from fedsrc.protocol.succession import ANYONE, Keys
 
 MAX_BYTES = 50_000_000
 _AS_REGISTERED = ("threshold", "target_risk", "failure_probability", "claim", "weight", "drift", "epsilon", "delta",
-                  "missed")  # fmt: skip
+                  "missed", "scale")  # fmt: skip
 T = TypeVar("T")
 
 
@@ -118,6 +119,66 @@ class ThresholdBounds(Frozen):
         return _without_none(write(self), "log_wealth")
 
 
+class PanelMember(Frozen):
+    """One group or score of a panel: its status, the threshold that is picked for it, and every bound on its rows.
+
+    Where one threshold is claimed for all groups, each has that one, and its bounds are those of all together.
+    `share` is its part of the failure budget, `scale` and `checkpoints` are a score's.
+    """
+
+    name: str
+    status: Literal["CERTIFIED", "OPEN", "ABSTAIN"]
+    share: float
+    threshold: Share | None
+    contrast_upper: Real | None
+    acceptance_lower: Real | None
+    risk_upper: Real | None
+    scale: Scale | None = None
+    checkpoints: Many[Count] = ()
+    thresholds: Many[ThresholdBounds] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        shown = (self.threshold, self.acceptance_lower, self.risk_upper)
+        if {each is None for each in shown} != {self.status != "CERTIFIED"}:
+            raise ValueError(f"{self.name!r} has a threshold and bounds if it is certified, and only then")
+        rows = {(row.threshold, row.acceptance_lower, row.risk_upper) for row in self.thresholds if row.certified}
+        if self.status == "CERTIFIED" and self.thresholds and shown not in rows:
+            raise ValueError(f"the threshold of {self.name!r} is one of those that are certified")
+        return self
+
+
+class Panel(Frozen):
+    """What a panel shows: of every group, of one threshold in all of them, or of the score that is picked.
+
+    All of it holds together, up to the failure probability. `column` says the group of an answer, `floor` what
+    acceptance is a share of, `picked` the score whose threshold the certificate has.
+    """
+
+    kind: Literal["groups", "scores"]
+    claim: Literal["each", "all", "best"]
+    column: str
+    floor: Literal["traffic", "group"]
+    span: Literal["shares", "whole"]
+    members: Many[PanelMember]
+    picked: str | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        picked = None if self.picked is None else self.member(self.picked)
+        if len({each.name for each in self.members}) != len(self.members) or not self.members:
+            raise ValueError("the members of a panel have names of their own")
+        if (self.kind == "scores") != (self.claim == "best") or (self.picked is not None and self.kind == "groups"):
+            raise ValueError("scores are claimed by the best, and groups each or all")
+        if self.picked is not None and (picked is None or picked.status != "CERTIFIED"):
+            raise ValueError("the score that is picked is a certified member")
+        return self
+
+    def member(self, name: str) -> PanelMember | None:
+        """Return the group or score of that name, if it is listed."""
+        return next((each for each in self.members if each.name == name), None)
+
+
 class OtherTarget(Frozen):
     """A target that the same evidence shows, and the threshold that would be certified for it."""
 
@@ -137,24 +198,40 @@ class RoundBound(Frozen):
     risk_upper: Real
 
 
-class WatchedRound(Frozen):
+class WatchedRound(Grown):
     """One round as the card shows it: units so far, evidence of a risk above the line, and what the round looks like.
 
-    The estimate is of the round alone, from noised masses: no claim.
+    The estimate is of the round alone, from noised masses: no claim. Where groups are watched, all is of the one that
+    is closest to its line, `group`; the log of its share is added to its evidence, so that one line serves all groups.
     """
 
+    LATER: ClassVar[tuple[str, ...]] = ("group",)
     round: Count
     records: Count
     log_evidence: Real
     risk_estimate: Real | None
+    group: str | None = None
 
 
-class Alarm(Frozen):
-    """When the evidence reached its line, and in which round the change seems to have begun (an estimate)."""
+class WatchedGroup(Frozen):
+    """Where a watched group stands: its evidence with the log of its share of the guarantee, and its risk of late."""
 
+    name: str
+    threshold: Share
+    share: float
+    log_evidence: Real | None
+    recent_risk_estimate: Real | None
+
+
+class Alarm(Grown):
+    """When the evidence reached its line, in which groups, and in which round the change seems to have begun (an
+    estimate; of several groups, in that furthest above its line)."""
+
+    LATER: ClassVar[tuple[str, ...]] = ("groups",)
     round: Count
     records: Count
     likely_since: Count
+    groups: Many[str] | None = None
 
 
 class Signed(Frozen):
@@ -238,7 +315,7 @@ class Signed(Frozen):
     def differs_from(self, expected: Signed) -> list[str]:
         """Return the fields in which it differs, apart from key and signature."""
         mine, theirs = (each.model_dump(exclude={"key", "signature"}) for each in (self, expected))
-        return [name for name in theirs if not _same_at(name, mine[name], theirs[name])]
+        return [name for name in theirs | mine if not _same_at(name, mine.get(name), theirs.get(name))]
 
     @classmethod
     def _of(cls, plain: dict[str, Any], text: str, where: str) -> Self:
@@ -258,7 +335,7 @@ class Signed(Frozen):
 
     @model_serializer(mode="wrap")
     def _said(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_none(write(self), "key", "signature", "missed")
+        return _without_none(write(self), "key", "signature", "missed", "panel", "groups")
 
 
 class Certificate(Signed):
@@ -284,16 +361,37 @@ class Certificate(Signed):
     evidence: Many[RoundBound]
     missed: Share | None = None  # of what is unsupported, the declared share that labels miss; not written if none
     renews: Hex | None
+    panel: Panel | None = None  # not written if there is one claim
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        needed = ("threshold", "contrast_upper", "acceptance_lower", "risk_upper", "calibrated", "expires")
+        needed = ["calibrated", "expires"]
+        if self.by_group is None:
+            needed = ["threshold", "contrast_upper", "acceptance_lower", "risk_upper", *needed]
+        elif (self.status == "CERTIFIED") != any(each.status == "CERTIFIED" for each in self.by_group.members):
+            raise ValueError("a certificate by group is certified where one of its groups is")
         missing = [name for name in needed if getattr(self, name) in (None, "")]
+        self._check_panel()
         if self.status == "CERTIFIED" and missing:
             raise ValueError(f"status CERTIFIED needs {missing[0]}")
         if self.status != "CERTIFIED" and self.threshold is not None:
             raise ValueError(f"status {self.status} has no threshold")
         return self
+
+    def _check_panel(self) -> None:
+        """Refuse a panel that says something else than the certificate: a gate reads both."""
+        if self.by_group is not None and self.threshold is not None:
+            raise ValueError("a certificate by group has no threshold for all")
+        if self.panel is None or self.by_group is not None:
+            return
+        said = self.panel.members if self.panel.kind == "groups" else (self.panel.member(self.panel.picked or ""),)
+        if any(self.threshold != (None if each is None else each.threshold) for each in said):
+            raise ValueError("a panel has the threshold of its certificate")
+
+    @property
+    def by_group(self) -> Panel | None:
+        """The panel, where every group has a threshold of its own, and the certificate none for all."""
+        return self.panel if self.panel is not None and self.panel.claim == "each" else None
 
     @property
     def risk_at_most(self) -> float | None:
@@ -322,6 +420,8 @@ class Certificate(Signed):
             raise FedsrcError(f"the target {target!r} is not between 0 and 1", hint="`target=` 0.2, for example")
         if self.status == "OPEN":
             raise FedsrcError("the run is still open: nothing can be claimed of it yet", where=where)
+        if self.by_group is not None and target == self.target_risk:
+            raise FedsrcError("every group has a threshold of its own", where=where, hint="look it up by group")
         if target == self.target_risk and self.threshold is not None and self.acceptance_lower is not None:
             return OtherTarget(target_risk=target, threshold=self.threshold, acceptance_lower=self.acceptance_lower)
         self._check_every_target(where)
@@ -335,6 +435,8 @@ class Certificate(Signed):
     def _check_every_target(self, where: str) -> None:
         """Refuse other targets than the registered one where the ladder does not decide, or the mixture may move. A
         sealed certificate lists its registered targets, and what is shown at one holds above it."""
+        if self.panel is not None:
+            raise FedsrcError(f"it speaks of its registered target {self.target_risk:g} alone, as a panel", where=where)
         if self.method == "sealed":
             return
         alone = f"it speaks of its registered target {self.target_risk:g} alone"
@@ -351,12 +453,14 @@ class Certificate(Signed):
 
 
 class MonitorAccount(Signed):
-    """Where a monitor stands. It certifies nothing: it speaks of the certificate that it names."""
+    """Where a monitor stands. It certifies nothing: it speaks of the certificate that it names.
+
+    Where every group has a threshold of its own, `threshold` is None; `groups` has them.
+    """
 
     kind: Literal["monitor"] = "monitor"
     status: Literal["NOT MONITORED YET", "STILL SUPPORTED", "ALARM"]
     method: Literal["monitor"]
-    threshold: Share
     certificate: Hex
     alarm_risk: float
     guarantee: str
@@ -365,6 +469,7 @@ class MonitorAccount(Signed):
     recent_risk_estimate: Real | None
     evidence: Many[WatchedRound]
     alarm: Alarm | None
+    groups: Many[WatchedGroup] | None = None
 
     def __repr_args__(self) -> Iterator[tuple[str, object]]:
         return ((name, getattr(self, name)) for name in ("status", "threshold", "alarm_risk", "records", "rounds"))

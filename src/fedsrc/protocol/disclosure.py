@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedsrc.common.words import ADJACENCY
+from fedsrc.common.words import neighbour
 from fedsrc.errors import FedsrcError
 from fedsrc.maths import privacy
-from fedsrc.maths.basis import Basis, sensitivity_squared
 from fedsrc.maths.kinds import Adjacency
-from fedsrc.protocol.mechanism import Mechanism, development_mechanism
+from fedsrc.protocol.mechanism import Mechanism, development_mechanism, sensitivity_of
 from fedsrc.protocol.protection import IN_SUFFIXES, Contrasts, Encoded, Histograms, Noised, Privacy
 from fedsrc.protocol.registration import Registration
 
@@ -22,9 +21,14 @@ EPSILON_STEP = 1e6  # an epsilon that is found by a search is rounded up to 6 de
 def released_development(registration: Registration) -> Noised | None:
     """Return the development release, if any; refuse one with other noise than its privacy requires."""
     release = None if registration.development is None else registration.development.release
-    if release is not None and release.scale != development_mechanism(release.privacy, len(release.grid)).scale:
+    if release is not None and release.scale != _developing(registration, release).scale:
         raise FedsrcError("the development release has another noise scale than its privacy asks for")
     return release
+
+
+def _developing(registration: Registration, release: Noised) -> Mechanism:
+    """Return the mechanism of a release of development or unlabelled units."""
+    return development_mechanism(release.privacy, len(release.grid), registration.claims.layout)
 
 
 def epsilon_against(registration: Registration, adjacency: Adjacency) -> float:
@@ -38,7 +42,7 @@ def epsilon_against(registration: Registration, adjacency: Adjacency) -> float:
     rules: list[tuple[Mechanism, Encoded]] = [(registration.mechanism, registration.encoding)]
     for each in (release, *(registration.unlabelled or ())):
         if each is not None and each.privacy == settings:
-            rules.append((development_mechanism(settings, len(each.grid)), IN_SUFFIXES))
+            rules.append((_developing(registration, each), IN_SUFFIXES))
     return _rounded_up(max(_rho(rule, code, settings, adjacency) for rule, code in rules), settings.delta)
 
 
@@ -73,11 +77,8 @@ def sum_scale(registration: Registration, cohort: str | None = None) -> float | 
 
 
 def _rho(rule: Mechanism, encoding: Encoded, settings: Privacy, adjacency: Adjacency) -> float:
-    if isinstance(encoding, Histograms):
-        squared = sensitivity_squared(rule.basis, encoding.kind, adjacency) * settings.mass_grid**2
-    else:
-        assert not isinstance(rule.code, Basis)  # whose encoding is of histograms
-        squared = rule.code.sensitivity_squared(adjacency)
+    kind = encoding.kind if isinstance(encoding, Histograms) else "complementary"
+    squared = sensitivity_of(rule.code, settings.mass_grid, adjacency, rule.layout, kind)
     return privacy.rho_of_scale(squared, rule.scale)
 
 
@@ -86,10 +87,15 @@ def other_of(adjacency: Adjacency) -> Adjacency:
     return "zero-out" if adjacency == "replacement" else "replacement"
 
 
-def beside_words(unit: str, adjacency: Adjacency, epsilon: float) -> str:
+def beside_words(unit: str, adjacency: Adjacency, epsilon: float, floor: str | None = None) -> str:
     """Describe epsilon for the kind of neighbour that was not registered, rounded up, and what is not protected."""
-    rounded = math.ceil(1000 * epsilon) / 1000
-    return f"against one {unit} {ADJACENCY[adjacency]}: epsilon {rounded:g}; how many {unit}s each site has is public"
+    rounded, other = math.ceil(1000 * epsilon) / 1000, neighbour(adjacency, floor)
+    return f"against one {unit} {other}: epsilon {rounded:g}; how many {unit}s each site has is public"
+
+
+def floor_of(registration: Registration) -> str | None:
+    """Return what the acceptance floor of groups is a share of; None without groups."""
+    return None if registration.groups is None else registration.groups.floor
 
 
 def privacy_words(registration: Registration) -> str:
@@ -98,10 +104,11 @@ def privacy_words(registration: Registration) -> str:
     if not p.private:
         return "none (epsilon infinite)"
     other = other_of(p.adjacency)
-    beside = beside_words(p.unit, other, epsilon_against(registration, other))
+    floor = floor_of(registration)
+    beside = beside_words(p.unit, other, epsilon_against(registration, other), floor)
     among, cohorts = epsilon_among(registration), registration.cohorts
     beside += "" if among is None or cohorts is None else f"; {collusion_words(cohorts.colluding, among)}"
-    return f"epsilon {p.epsilon:g} at delta {p.delta:g}, against one {p.unit} {ADJACENCY[p.adjacency]}; {beside}"
+    return f"epsilon {p.epsilon:g} at delta {p.delta:g}, against one {p.unit} {neighbour(p.adjacency, floor)}; {beside}"
 
 
 def collusion_words(colluding: int, among: float) -> str:

@@ -70,7 +70,7 @@ class SealedTarget(Frozen):
 
     risk: Probability
     share: float = Field(1.0, gt=0, le=1)
-    bets: Annotated[Numbers, Field(max_length=12)] = ()
+    bets: Annotated[Numbers, Field(max_length=1200)] = ()  # of a panel, block after block
 
 
 class Sealed(Frozen):

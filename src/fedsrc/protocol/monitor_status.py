@@ -10,13 +10,13 @@ from pydantic import AfterValidator
 from fedsrc.common.clock import Time, real_time, utc_now
 from fedsrc.common.durable import is_folder, write_whole
 from fedsrc.common.signing import Key, public_hex
-from fedsrc.common.values import Hex
+from fedsrc.common.values import Grown, Hex
 from fedsrc.errors import FedsrcError
-from fedsrc.protocol.certificate import Count, MonitorAccount, Share
+from fedsrc.protocol.certificate import Count, Many, MonitorAccount, Share
 from fedsrc.protocol.documents import SignedMessage, read_document
 from fedsrc.protocol.names import STATUS
 
-MAX_BYTES = 10_000
+MAX_BYTES = 300_000  # of which groups may take most
 Word = Literal["certified", "still supported", "alarm"]
 WORDS: dict[str, Word] = {
     "NOT MONITORED YET": "certified",
@@ -25,17 +25,19 @@ WORDS: dict[str, Word] = {
 }
 
 
-class MonitorStatus(SignedMessage):
+class MonitorStatus(Grown, SignedMessage):
     """Where a monitor stands: which certificate it watches, by the SHA-256 of its file, at which threshold and for
     which promised risk, and what its fresh labels have shown. `latest` is the time of its last release, "" before the
-    first; `time` is that of writing."""
+    first; `time` is that of writing. `groups` are those it rang for, `watched` those it watches, each at its threshold;
+    `threshold` is None where each has its own."""
 
+    LATER: ClassVar[tuple[str, ...]] = ("groups", "watched")
     END: ClassVar = b"\n"
     format: Literal[1] = 1
     kind: Literal["monitor status"] = "monitor status"
     certificate: Hex
     monitor: Hex  # the digest of its registration
-    threshold: Share
+    threshold: Share | None
     target_risk: Share
     state: Word
     rounds: Count
@@ -43,6 +45,8 @@ class MonitorStatus(SignedMessage):
     latest: Annotated[str, AfterValidator(lambda time: time and real_time(time))]
     time: Time
     key: Hex
+    groups: Many[str] | None = None
+    watched: dict[str, float] | None = None
 
     @classmethod
     def of(cls, account: MonitorAccount, key: Key) -> Self:
@@ -51,6 +55,8 @@ class MonitorStatus(SignedMessage):
             certificate=account.certificate, monitor=account.registration, threshold=account.threshold,
             target_risk=account.target_risk, state=WORDS[account.status], rounds=account.rounds,
             records=account.records, latest=account.calibrated, time=utc_now(), key=public_hex(key),
+            groups=None if account.alarm is None else account.alarm.groups,
+            watched=None if account.groups is None else {each.name: each.threshold for each in account.groups},
         ).signed(key)  # fmt: skip
 
     def save(self, folder: Path) -> None:

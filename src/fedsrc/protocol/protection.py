@@ -114,10 +114,11 @@ IN_SUFFIXES = Histograms()  # a development release is encoded so, whatever cali
 class Noised(Grown):
     """The one release of a table's development units: supported and unsupported mass over a public grid of scores, in
     the suffix basis, with noise. It holds the privacy it was made under: a later registration may use it again.
-    Unlabelled units are released so too, as unsupported ones.
+    Unlabelled units are released so too, as unsupported ones. Of a panel, every block has its own numbers, one block
+    after the other: `blocks` names its groups or scores.
     """
 
-    LATER: ClassVar[tuple[str, ...]] = ("labels",)
+    LATER: ClassVar[tuple[str, ...]] = ("labels", "blocks")
     privacy: Privacy
     units: int = Field(ge=1, le=LARGEST)
     grid: Annotated[Numbers, Field(min_length=1, max_length=10_000)]
@@ -125,12 +126,13 @@ class Noised(Grown):
     first: Coordinates
     second: Coordinates
     labels: Labels = "people"
+    blocks: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if any(b <= a for a, b in pairwise((0.0, *self.grid, 1.0))):
             raise ValueError("a grid of scores must be strictly increasing inside (0, 1)")
-        if not len(self.first) == len(self.second) == len(self.grid):
+        if not len(self.first) == len(self.second) == len(self.grid) * max(1, len(self.blocks)):
             raise ValueError("a development release has two integers for every point of its grid")
         if max(map(abs, (*self.first, *self.second))) >= 1 << 61:
             raise ValueError("the numbers of a development release are absurdly large")
@@ -138,14 +140,26 @@ class Noised(Grown):
             raise ValueError("a development release is noised, so its epsilon is finite")
         return self
 
-    def thresholds(self, count: int) -> tuple[float, ...]:
-        """Return so many quantiles; ties are merged."""
+    def block(self, block: int | None) -> Noised:
+        """Return the release of one block by itself, or of all blocks added up."""
+        size, count = len(self.grid), max(1, len(self.blocks))
+        if block is not None:
+            part = slice(block * size, (block + 1) * size)
+            return self.model_copy(update={"first": self.first[part], "second": self.second[part], "blocks": ()})
+        first, second = (
+            tuple(sum(each[i::size]) for i in range(size)) for each in (self.first, self.second)
+        )  # fmt: skip
+        scale = self.scale * math.sqrt(count)
+        return self.model_copy(update={"first": first, "second": second, "blocks": (), "scale": scale})
+
+    def thresholds(self, count: int, block: int | None = None) -> tuple[float, ...]:
+        """Return so many quantiles, of one block or of all together; ties are merged."""
         from fedsrc.maths.quantiles import released_quantiles  # with numpy, which a gate does without
 
-        settings = self.privacy
+        settings, one = self.privacy, self.block(block) if self.blocks else self
         return released_quantiles(
-            self.grid, (self.first, self.second), count, k=IN_SUFFIXES.basis_bits, g=settings.mass_grid, s=self.scale,
-            n=self.units, known=settings.unit == "record" or settings.answer_weight == "source",
+            one.grid, (one.first, one.second), count, k=IN_SUFFIXES.basis_bits, g=settings.mass_grid, s=one.scale,
+            n=self.units, known=not self.blocks and (settings.unit == "record" or settings.answer_weight == "source"),
         )  # fmt: skip
 
     def to_bytes(self) -> bytes:

@@ -28,6 +28,7 @@ from fedsrc.protocol.formats import FIRST_FORMAT, FIRST_HINT
 from fedsrc.protocol.judgements import Betting, Monitor, Sealed, Stitched, in_decimals
 from fedsrc.protocol.mask_key import MaskKey
 from fedsrc.protocol.names import HOLDER
+from fedsrc.protocol.panels import Cuts, Groups, One, Scores, check_cuts
 from fedsrc.protocol.protection import Contrasts, Development, Encoded, Histograms, Levels, Moments, Noised, Privacy
 from fedsrc.protocol.scale import Scale
 
@@ -80,16 +81,7 @@ class Thresholds(Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if not self.values:
-            raise ValueError("at least one threshold is needed")
-        if any(b <= a for a, b in pairwise(self.values)):
-            raise ValueError("thresholds must be strictly increasing")
-        if self.values[0] < 0 or self.values[-1] > 1:
-            raise ValueError("thresholds must lie in [0, 1]")
-        if len(self.weights) != len(self.values):
-            raise ValueError("one weight per threshold is needed")
-        if min(self.weights) <= 0 or not math.isclose(math.fsum(self.weights), 1.0, abs_tol=1e-9):
-            raise ValueError("threshold weights must be positive and sum to one")
+        check_cuts(self.values, self.weights)
         return self
 
 
@@ -135,12 +127,6 @@ class Cohorts(Frozen):
     def of(self, site: str) -> Cohort:
         """Return the cohort that a site is in."""
         return next(each for each in self.cohorts if site in each.members)
-
-
-class One(Frozen):
-    """One claim: of one score, on all the traffic."""
-
-    kind: Literal["one"] = "one"
 
 
 class There(Grown):
@@ -223,7 +209,7 @@ class Registration(Frozen):
     privacy: Privacy
     encoding: Encoded = Histograms()  # this and the next three grow other kinds; what reads them looks at `kind`
     aggregation: Annotated[Own | Holder | Cohorts, Field(discriminator="kind")] = Own()
-    claims: One = One()
+    claims: Annotated[One | Groups | Scores, Field(discriminator="kind")] = One()
     labelling: Annotated[There | OnDemand, Field(discriminator="kind")] = There()
     sites: Annotated[tuple[Site, ...], Field(strict=False, min_length=1, max_length=100_000)]
     schedule: Schedule = Schedule()
@@ -233,6 +219,10 @@ class Registration(Frozen):
     @model_validator(mode="after")
     def _check(self) -> Self:
         self._check_sites()
+        if self.privacy.adjacency == "same-group" and not isinstance(self.claims, Groups):
+            raise ValueError("neighbours of the same group need groups: adjacency is 'replacement'")
+        if not isinstance(self.claims, One):
+            self._check_panel(self.claims)
         if self.unlabelled is not None:
             self._check_unlabelled(self.unlabelled)
         if not isinstance(self.encoding, Contrasts) and self.privacy.mass_grid << self.encoding.basis_bits > 1 << 28:
@@ -245,7 +235,7 @@ class Registration(Frozen):
             raise ValueError("the certificate's budgets add up to more than the failure probability")
         if isinstance(self.judgement, Betting):
             self._check_ladder(self.judgement.ladder)
-            if len(self.judgement.bets.priors or self.thresholds.values) != len(self.thresholds.values):
+            if len(self.judgement.bets.priors or self.row_weights) != len(self.row_weights):
                 raise ValueError("bets have one prior per threshold, or none")
         if self.monitor is not None:
             self._check_monitor(self.monitor)
@@ -328,10 +318,22 @@ class Registration(Frozen):
         thresholds, release = self.thresholds, None if self.development is None else self.development.release
         if (thresholds.origin == "noised") != (release is not None) or (release is None) != (thresholds.asked is None):
             raise ValueError("a development release and thresholds of origin 'noised', so many asked for, go together")
-        if release is not None and not set(thresholds.values) <= set(release.thresholds(thresholds.asked or 1)):
-            raise ValueError("the thresholds do not follow from the development release")
+        if release is not None and release.blocks != self.block_names:
+            raise ValueError("the development release is of other groups or scores")
+        if release is not None:
+            self._check_released(release)
         if thresholds.origin == "development" and self.privacy.private:
             raise ValueError("thresholds of origin 'development' are exact: with a finite epsilon call them 'public'")
+
+    def _check_released(self, release: Noised) -> None:
+        """Refuse thresholds that a development release does not give: of all blocks together, or of each. Where they
+        show a group's total, the first is 0."""
+        together = self.panel is None or self.claims.simultaneous
+        total = {0.0} if self.groups is not None and self.groups.floor == "group" else set[float]()
+        for block, each in enumerate(self.cuts[:1] if together else self.cuts):
+            known = release.thresholds(self.thresholds.asked or 1, None if together else block)
+            if not set(each.values) <= {*known} | total:
+                raise ValueError("the thresholds do not follow from the development release")
 
     def _check_ladder(self, rungs: tuple[float, ...]) -> None:
         if any(b <= a for a, b in pairwise(rungs)) or not 0 < rungs[0] <= rungs[-1] < 1:
@@ -346,7 +348,7 @@ class Registration(Frozen):
             raise ValueError("a sealed certificate and releases of contrasts go together")
         if sealed.targets[0].risk != self.claim.target_risk:
             raise ValueError(f"the first target of a sealed certificate is the claim's, {self.claim.target_risk:g}")
-        bets, rows = 0 if sealed.free else m, len(sealed.targets) * m
+        bets, rows = 0 if sealed.free else len(self.row_weights), len(sealed.targets) * m
         if any(len(target.bets) != bets for target in sealed.targets) or len(encoding.matrix) != rows:
             raise ValueError("a sealed certificate has a row per target and threshold, and a bet for each or for none")
         if sealed.free != (not encoding.second):
@@ -419,6 +421,61 @@ class Registration(Frozen):
         largest = 2 * self.privacy.mass_grid**2 if isinstance(encoding, Moments) else 1
         if 2 * self.most_units * (largest << encoding.basis_bits) >= 1 << 61:
             raise ValueError("the sums of releases could overflow: lower max_answers, loss_grid or the rounds")
+
+    def _check_panel(self, panel: Groups | Scores) -> None:
+        """Refuse what several claims do not combine with, each with its reason. Theory: (xviii)."""
+        method, encoding = self.judgement, self.encoding
+        if isinstance(panel, Scores):
+            self._check_scores(panel)
+        else:
+            self._check_groups(panel)
+        if {len(each.values) for each in self.cuts} != {len(self.thresholds.values)}:
+            raise ValueError("all groups, or all scores, have as many thresholds")
+        if self.cuts[0] != Cuts(values=self.thresholds.values, weights=self.thresholds.weights):
+            raise ValueError("where groups have thresholds of their own, the registration's are those of the first")
+        for each in self.cuts:
+            check_cuts(each.values, each.weights)
+        if isinstance(method, Stitched):
+            raise ValueError("panels are for betting and sealed certificates: the paper's speak of all the traffic")
+        if isinstance(method, Betting) and method.ladder != (self.claim.target_risk,):
+            raise ValueError("a panel speaks of its registered target alone: it is the ladder's only rung")
+        if isinstance(method, Sealed) and (len(method.targets) > 1 or method.free):
+            raise ValueError("a sealed panel has one target, and registers its bets")
+        if isinstance(encoding, Levels) or encoding.kind == "paired":
+            raise ValueError("a panel releases complementary histograms, second moments or contrasts")
+        if self.unlabelled is not None:
+            raise ValueError("unlabelled records bound acceptance on all the traffic: a panel bounds its own")
+        if isinstance(method, Monitor) and (isinstance(panel, Scores) or panel.simultaneous):
+            raise ValueError("a monitor watches one score, and every group by itself")
+
+    def _check_groups(self, panel: Groups) -> None:
+        """Refuse groups that a unit cannot be in, or whose thresholds do not show what is claimed of them."""
+        if panel.most > 1 and self.privacy.unit == "record":
+            raise ValueError("a record is one answer, of one group: only sources count whole in several")
+        if panel.floor == "group" and any(each.values[0] != 0 or len(each.values) < 2 for each in self.cuts):
+            raise ValueError(
+                "acceptance within a group needs its total: the first threshold of every group is 0, of several"
+            )
+        if panel.simultaneous:
+            self._check_all_groups(panel)
+
+    def _check_all_groups(self, panel: Groups) -> None:
+        """Refuse one threshold for all groups where which group fails may move, or no share is bounded.
+
+        Theory: (xviii) All groups, Acceptance.
+        """
+        if not self.fixed_mixture:
+            raise ValueError(
+                "one threshold for all groups needs site weights, or one site: otherwise the mixture moves"
+            )
+        if panel.span == "whole" and panel.floor == "traffic":
+            raise ValueError(
+                "sources that count whole in several groups are shares of each group: its floor is 'group'"
+            )
+
+    def _check_scores(self, panel: Scores) -> None:
+        if self.claim.column in {each.column for each in panel.others}:
+            raise ValueError("a score is registered once")
 
     def _check_monitor(self, method: Monitor) -> None:
         if len(self.thresholds.values) != 1 or self.development is not None:
@@ -532,6 +589,48 @@ class Registration(Frozen):
         return self.schedule.units(rounds) * asked
 
     @property
+    def panel(self) -> Groups | Scores | None:
+        """Its groups or scores, where it makes several claims."""
+        return None if isinstance(self.claims, One) else self.claims
+
+    @property
+    def groups(self) -> Groups | None:
+        """The groups of answers that it makes claims of."""
+        return self.claims if isinstance(self.claims, Groups) else None
+
+    @property
+    def block_names(self) -> tuple[str, ...]:
+        """What the blocks of a release are called: groups, or scores by their columns; none where there is one."""
+        if isinstance(self.claims, Groups):
+            return self.claims.names
+        if isinstance(self.claims, Scores):
+            return self.claim.column, *(each.column for each in self.claims.others)
+        return ()
+
+    @cached_property
+    def cuts(self) -> tuple[Cuts, ...]:
+        """The thresholds of every block, and their weights in it."""
+        mine, claims = Cuts(values=self.thresholds.values, weights=self.thresholds.weights), self.claims
+        if isinstance(claims, Groups):
+            return claims.own or (mine,) * len(claims.names)
+        others = claims.others if isinstance(claims, Scores) else ()
+        return mine, *(Cuts(values=each.values, weights=each.weights) for each in others)
+
+    @cached_property
+    def row_weights(self) -> tuple[float, ...]:
+        """The share of the failure budget of every threshold, block after block; where one threshold is claimed for
+        all blocks together, it has its whole share in each."""
+        shares = [1.0] * len(self.cuts)
+        if self.panel is not None and not self.claims.simultaneous:
+            shares = [*self.panel.shares]
+        return tuple(share * w for share, each in zip(shares, self.cuts, strict=True) for w in each.weights)
+
+    @property
+    def row_values(self) -> tuple[float, ...]:
+        """The thresholds, block after block."""
+        return tuple(value for each in self.cuts for value in each.values)
+
+    @property
     def fixed_mixture(self) -> bool:
         """Whether the mixture spoken of is the same at every look: bounds then hold for every target at once.
 
@@ -541,8 +640,9 @@ class Registration(Frozen):
 
     @property
     def every_target(self) -> bool:
-        """Whether evidence speaks of every target at once: a sealed certificate's, of those it registers alone."""
-        return self.fixed_mixture and not isinstance(self.judgement, Sealed)
+        """Whether evidence speaks of every target at once: a sealed certificate's, of those it registers alone, and a
+        panel's, of its own."""
+        return self.fixed_mixture and not isinstance(self.judgement, Sealed) and self.panel is None
 
     @property
     def fails(self) -> float:
@@ -562,11 +662,12 @@ class Registration(Frozen):
         """The registered noise. A site derives it itself and never takes the server's word for it."""
         from fedsrc.protocol.mechanism import mechanism, sealed_mechanism  # with numpy, which a gate does without
 
+        layout = self.claims.layout
         if isinstance(self.encoding, Contrasts):
             assert isinstance(self.judgement, Sealed)  # checked above
             risks = tuple(in_decimals(target.risk) for target in self.judgement.targets)
-            return sealed_mechanism(self.privacy, self.encoding, risks)
-        return mechanism(self.privacy, self.encoding, len(self.thresholds.values))
+            return sealed_mechanism(self.privacy, self.encoding, risks, layout)
+        return mechanism(self.privacy, self.encoding, len(self.thresholds.values), layout)
 
     @cached_property
     def weights(self) -> tuple[float, ...] | None:

@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from fedsrc.errors import FedsrcError
+from fedsrc.protocol.panels import Scores
+from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.scale import Scale
 from fedsrc.records.cells import ONE, SUPPORTED, UNSUPPORTED, ZERO, End, end_of_name, plain_name, plain_word
 
@@ -29,7 +31,7 @@ class Columns:
     word, and may be absent.
 
     `unsupported` and `supported` are words that labels are written in, besides those that everybody uses. `scale` is
-    that of the scores; None where it is to be found out.
+    that of the scores; None where it is to be found out. `others` are further scores, each with its scale.
     """
 
     score: str | None = None
@@ -41,6 +43,7 @@ class Columns:
     unsupported: tuple[str, ...] = ()
     supported: tuple[str, ...] = ()
     scale: Scale | None = None
+    others: tuple[tuple[str, Scale], ...] = ()
 
     def __post_init__(self) -> None:
         both = {*map(plain_word, self.unsupported)} & {*map(plain_word, self.supported)}
@@ -50,6 +53,11 @@ class Columns:
     def name(self, what: str) -> str:
         """Return the name of a column."""
         return getattr(self, what) or what
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The columns that hold names, not numbers."""
+        return frozenset(self.name(what) for what in ORDER if what not in NEEDED)
 
     @property
     def one_is(self) -> End | None:
@@ -83,11 +91,13 @@ class Columns:
                     said[float(word)] = float(end == "unsupported")
         return said
 
-    def bound(self, column: str, scale: Scale) -> Columns:
-        """Return the same under a registration, whose score has this name and scale; refuse another.
+    def bound(self, registration: Registration) -> Columns:
+        """Return the same under a registration, which names the score, its scale, the group and further scores; refuse
+        others.
 
         `NAME=MINE` says that the registered score NAME is in the column MINE.
         """
+        column, scale, groups = registration.claim.column, registration.claim.scale, registration.groups
         asked = column if self.score is None else self.score
         if asked != column:
             named, _, asked = asked.partition("=")
@@ -101,10 +111,17 @@ class Columns:
                 f"the registered scale of the score is {scale}, not {self.scale}",
                 hint="leave `score_scale=` out, and write scores as they were registered",
             )
-        return replace(self, score=asked, scale=scale)
+        if groups is not None and self.group not in (None, groups.column):
+            what = f"the registered column of groups is {groups.column!r}, not {self.group!r}"
+            raise FedsrcError(what, hint="leave `group_column=` out, and name the column as it was registered")
+        group = self.group if groups is None else groups.column
+        return replace(self, score=asked, scale=scale, group=group, others=further_scores(registration))
 
     def check(self, present: Collection[str], where: str) -> None:
         """Refuse a table that lacks a column which is needed, or which somebody named."""
+        for name, _ in self.others:
+            if name not in present:
+                raise FedsrcError(f"no column {name!r}, which is one of the scores", where=where)
         for what in ORDER:
             name = self.name(what)
             if name not in present and (what in NEEDED or getattr(self, what)):
@@ -135,6 +152,8 @@ class Columns:
         """Return what decides units, sites, scores and losses, as a ledger remembers it: columns, and how they are
         read where that is not as usual."""
         cut: dict[str, object] = {what: name for what, name in self.used(present).items() if what != "group"}
+        if self.others:
+            cut["scores"] = [f"{name}={scale}" for name, scale in self.others]
         if self.scale not in (None, UNIT):
             cut["scale"] = str(self.scale)
         if "loss" in cut and self.one_is == "supported":
@@ -150,9 +169,24 @@ class Columns:
 
     def unused(self, present: Collection[str]) -> list[str]:
         """Return the columns that are not used."""
-        used = set(self.used(present).values())
+        used = {*self.used(present).values(), *(name for name, _ in self.others)}
         return [name for name in present if name not in used]
 
     def like_source(self, present: Collection[str]) -> list[str]:
         """Return the columns that are not used, although their name suggests a source."""
         return [name for name in self.unused(present) if SOURCE_NAME.fullmatch(plain_name(name))]
+
+
+def further_scores(registration: Registration) -> tuple[tuple[str, Scale], ...]:
+    """Return the scores that are registered beside the claim's, each with its scale."""
+    claims = registration.claims
+    return tuple((each.column, each.scale) for each in claims.others) if isinstance(claims, Scores) else ()
+
+
+def further_score(text: str) -> tuple[str, Scale]:
+    """Read NAME, or NAME=WORST:BEST where a further score is not written from 0 to 1."""
+    name, _, scale = text.partition("=")
+    try:
+        return name, Scale.of(scale) if scale else UNIT
+    except ValueError as error:
+        raise FedsrcError(f"`also_scores=` {error}") from error

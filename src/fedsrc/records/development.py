@@ -10,6 +10,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.protocol.protection import Development
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.keys import BITS, name_keys, row_keys
+from fedsrc.records.masses import check_columns, group_of
 from fedsrc.records.order import Positions
 from fedsrc.records.rows import Rows
 from fedsrc.records.units import Names, Records, Unit, UnitNames, Units, check_unit, unit_codes, unit_names, units_of
@@ -27,7 +28,28 @@ def calibrating(registration: Registration, records: Records) -> dict[str, Units
     check_unit(records, settings.unit if settings.unit == "source" or settings.independent else None, "the table")
     keep = calibration_rows(registration, records)
     names = [site.name for site in registration.sites if site.name in records.site_names]
-    return {name: units_of(records, name, settings.unit, max_answers=settings.max_answers, keep=keep) for name in names}
+    return {name: units_for(registration, records, name, keep) for name in names}
+
+
+def units_for(
+    registration: Registration, records: Records, site: str, keep: NDArray[np.bool_] | None = None
+) -> Units:  # fmt: skip
+    """Return one site's units as they are registered; refuse sources of more groups than count."""
+    settings, groups = registration.privacy, registration.groups
+    whole = groups is not None and groups.span == "whole"
+    found = units_of(
+        records, site, settings.unit, max_answers=settings.max_answers, keep=keep, by_group=whole
+    )  # fmt: skip
+    check_columns(registration, found)
+    if groups is not None and whole:
+        pairs = np.stack([np.repeat(np.arange(len(found)), np.diff(found.start)), group_of(groups, found)])
+        spans = np.bincount(np.unique(pairs[:, pairs[1] >= 0], axis=1)[0], minlength=1)
+        if spans.max() > groups.most:
+            raise FedsrcError(
+                f"a source has answers in more groups than the {groups.most} that are registered for one",
+                hint="register with `group_most=` as many as a source may have, or `group_span='shares'`",
+            )
+    return found
 
 
 def names_of(records: Records, site: str | None = None) -> Names:

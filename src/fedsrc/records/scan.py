@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import csv
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -43,8 +43,9 @@ class Place:
         return f"{self.path} {self.word} {index + self.first}"
 
 
-def scan(path: Path) -> tuple[pl.LazyFrame, Place]:
-    """Return the table, not yet read, and how its rows are counted."""
+def scan(path: Path, names: Collection[str] = ()) -> tuple[pl.LazyFrame, Place]:
+    """Return the table, not yet read, and how its rows are counted. Where a format says of every cell what it is, the
+    columns that hold `names` are read as text, cell by cell: no row has a say in how another's name is read."""
     suffix = path.suffix.lower()
     if not path.exists():
         raise FedsrcError("there is no such file", where=str(path))
@@ -53,9 +54,9 @@ def scan(path: Path) -> tuple[pl.LazyFrame, Place]:
         check_unpacked(path)
         return pl.scan_parquet(path, glob=False), Place(path, "row", 1, "Parquet")
     if suffix in (".jsonl", ".ndjson"):
-        return pl.scan_ndjson(path, infer_schema_length=None), Place(path, "line", 1, "JSON lines")
+        return _json_lines(path, names), Place(path, "line", 1, "JSON lines")
     if suffix == ".xlsx":
-        return _spreadsheet(path), Place(path, "row", 2, "Excel, its first sheet")
+        return _spreadsheet(path, names), Place(path, "row", 2, "Excel, its first sheet")
     if suffix in TEXT:
         return _text(path, *_form(path))
     raise FedsrcError(
@@ -82,7 +83,7 @@ def _text(path: Path, encoding: str, separator: str) -> tuple[pl.LazyFrame, Plac
     else:
 
         def read(rows: int | None = None) -> pl.DataFrame:
-            text = _head(path, encoding) if rows == 0 else path.read_bytes().decode(encoding).removeprefix("\ufeff")
+            text = _head(path, encoding) if rows == 0 else _decoded(path.read_bytes(), encoding)
             return pl.read_csv(text.encode(), separator=separator, infer_schema=False, n_rows=rows)
 
         table = pl.defer(read, schema=read(0).schema)
@@ -91,20 +92,47 @@ def _text(path: Path, encoding: str, separator: str) -> tuple[pl.LazyFrame, Plac
     return table, Place(path, "line", 2, f"{ENCODINGS[encoding]} text, separated by {SEPARATORS[separator]}")
 
 
-def _spreadsheet(path: Path) -> pl.LazyFrame:
+def _json_lines(path: Path, names: Collection[str]) -> pl.LazyFrame:
+    table = pl.scan_ndjson(path, infer_schema_length=None)
+    found = table.collect_schema()
+    words = _words(found, names)
+    return pl.scan_ndjson(path, schema={**found, **words}) if words else table
+
+
+def _words(found: Collection[str], names: Collection[str]) -> dict[str, type[pl.String]]:
+    return {name: pl.String for name in found if name in names}
+
+
+def _spreadsheet(path: Path, names: Collection[str]) -> pl.LazyFrame:
     if find_spec("fastexcel") is None:
         hint = "pip install fastexcel, or save the sheet as .csv"
         raise FedsrcError("an Excel file needs fastexcel, which is not installed", where=str(path), hint=hint)
 
-    def read() -> pl.DataFrame:
-        return pl.read_excel(path, infer_schema_length=None)
+    def read(words: dict[str, type[pl.String]] | None = None) -> pl.DataFrame:
+        return pl.read_excel(path, infer_schema_length=None, schema_overrides=words)
 
-    return pl.defer(read, schema=read().schema)
+    words = _words(read().columns, names)
+    return pl.defer(lambda: read(words), schema=read(words).schema)
+
+
+def _decoded(data: bytes, encoding: str, errors: str = "strict") -> str:
+    """Decode a text file. Where not all of it is UTF-8, every line is read by itself, as UTF-8 or else Windows-1252:
+    one row's bytes have no say in how another row is read."""
+    if encoding != "cp1252":
+        return data.decode(encoding, errors).removeprefix("\ufeff")
+    return "".join(_line(each, errors) for each in data.splitlines(keepends=True)).removeprefix("\ufeff")
+
+
+def _line(data: bytes, errors: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data.decode("cp1252", errors)
 
 
 def _head(path: Path, encoding: str) -> str:
     with path.open("rb") as file:
-        return file.read(HEAD).decode(encoding, "ignore").removeprefix("\ufeff")
+        return _decoded(file.read(HEAD), encoding, "ignore")
 
 
 def _form(path: Path) -> _Form:
@@ -165,7 +193,7 @@ def _uneven(path: Path) -> str | None:
     """Say which line of a text file has more fields than its first, if one has."""
     with suppress(OSError, ValueError, csv.Error):
         encoding, separator = _form(path)
-        with path.open(encoding=encoding, newline="") as file:
+        with StringIO(_decoded(path.read_bytes(), encoding), newline="") as file:
             lines = csv.reader(file, delimiter=separator)
             fields = len(next(lines, ()))
             for each in lines:

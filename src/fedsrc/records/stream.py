@@ -24,7 +24,7 @@ from polars.selectors import by_name
 
 from fedsrc.common.canonical import file_digest
 from fedsrc.errors import FedsrcError
-from fedsrc.protocol.registration import Claim
+from fedsrc.protocol.registration import Registration
 from fedsrc.records.columns import NEEDED, Columns
 from fedsrc.records.guess import settle
 from fedsrc.records.rows import Digests, row_digests, tidy
@@ -52,9 +52,9 @@ class Table:
         """The table in memory."""
         return collect_records(*self._scan, self.columns, self.missing, labels=labels)
 
-    def under(self, claim: Claim) -> Table:
-        """Return the same table under a registration, which says what the score is called and how it is written."""
-        return replace(self, columns=self.columns.bound(claim.column, claim.scale))
+    def under(self, registration: Registration) -> Table:
+        """Return the same table under a registration, which says what scores are called and how they are written."""
+        return replace(self, columns=self.columns.bound(registration))
 
     @cached_property
     def settled(self) -> Columns:
@@ -78,7 +78,8 @@ class Table:
     @property
     def meaningful(self) -> list[str]:
         """The columns that are used."""
-        return list(dict.fromkeys(self.settled.used(self.present).values()))
+        others = [name for name, _ in self.settled.others]
+        return list(dict.fromkeys([*self.settled.used(self.present).values(), *others]))
 
     @property
     def like_source(self) -> list[str]:
@@ -127,7 +128,7 @@ class Table:
     @cached_property
     def _scan(self) -> tuple[pl.LazyFrame, Place]:
         with readable(self.path):
-            return scan(self.path)
+            return scan(self.path, self.columns.names)
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,19 @@ import polars as pl
 from fedsrc.common.canonical import file_digest
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
+from fedsrc.protocol.scale import Scale
 from fedsrc.records.cells import numbers, percents, plain_word, stripped
 from fedsrc.records.columns import NEEDED, ORDER, UNIT, Columns
 from fedsrc.records.guess import settle, unclear
 from fedsrc.records.order import Positions
 from fedsrc.records.rows import Rows, content_digest, tidy
 from fedsrc.records.scan import Place, check_version, file_version, readable, scan
-from fedsrc.records.units import LOCAL_SITE, Records
+from fedsrc.records.units import LOCAL_SITE, Records, Units
 
+NO_GROUP = (
+    "fill it in, for an answer of no listed group with any word that is not listed; leave the column out only where no"
+    " groups are"
+)
 Missing = Literal["refuse", "keep"]
 LabelState = Literal["there", "on demand", "none"]
 NO_WORDS = pl.DataFrame(schema={"row": pl.UInt32, "word": pl.String})
@@ -43,7 +48,7 @@ def read_records(
     """
     names = columns or Columns()
     with readable(path):
-        table, place = scan(path)
+        table, place = scan(path, names.names)
     return collect_records(table, place, names, missing, labels=labels)
 
 
@@ -100,7 +105,9 @@ def _checked(
         source=source,
         source_names=source_names,
         ids=None if ids is None else ids.to_list(),
-        groups=found["group"][1] if "group" in found else (),
+        group=found["group"][0] if "group" in found else None,
+        group_names=found["group"][1] if "group" in found else (),
+        others=part.others,
         like_source=next((name for name in names.like_source(frame.columns) if repeats(comparable(frame[name]))), None),
         rows=Rows(known, labelled=labels == "there"),
         cut_by=names.cut_by(frame.columns if labels == "there" else known.columns),
@@ -133,6 +140,14 @@ class Part(NamedTuple):
     score: Floats
     loss: Floats
     text: dict[str, pl.Series]
+    others: Floats | None = None  # further scores, (rows, scores)
+
+    def units(self, rows: Positions) -> Units:
+        """Return some rows as units, records one by one."""
+        group, names = _codes(self.text["group"].gather(rows)) if "group" in self.text else (None, ())
+        others = None if self.others is None else self.others[rows]
+        start = np.arange(rows.size + 1, dtype=np.int64)
+        return Units(start, self.score[rows], self.loss[rows], None, None, group, names, others)
 
     @property
     def named(self) -> dict[str, pl.Series]:
@@ -168,8 +183,9 @@ class Check:
         loss = self._loss(frame[names.name("loss")], refuse=refuse and not self._later)
         columns = {what: name for what, name in names.used(frame.columns).items() if what not in NEEDED}
         texts = {what: self._text(frame[name], what) for what, name in columns.items()}
+        others = [self._other(frame[name], scale, refuse=refuse) for name, scale in names.others]
         self.rows += frame.height
-        return Part(score, loss, texts)
+        return Part(score, loss, texts, np.stack(others, axis=1) if others else None)
 
     def repeated_id(self, repeated: str | None) -> None:
         """Note the first id, in alphabetical order, that stands in more than one row."""
@@ -223,6 +239,21 @@ class Check:
         self._check_interval(found, array, "score", outside, refuse=refuse)
         return np.where(np.isnan(found), MISSING_SCORE, found)
 
+    def _other(self, column: pl.Series, scale: Scale, *, refuse: bool) -> Floats:
+        """Return a further score as floats in [0, 1]; it is written in plain numbers."""
+        array, words = self._numbers(column, "score")
+        signed = percents(column).fill_null(value=False)
+        if words.height or signed.any():
+            index = int(words["row"][0]) if words.height else signed.arg_max() or 0
+            what = f"score {column[index]!r} of column {column.name!r} is not a plain number"
+            self._note_row("score", self.KIND, index, what, "further scores are plain numbers", str(column[index]))
+        found = scale.unit(array)
+        interval = f"{'[0, 1]' if scale == UNIT else f'the scale {scale}'}, in column {column.name!r}"
+        said = [f"{column.name}=0:100"]
+        hint = f"if it is written otherwise, say the worst and the best it can be: `also_scores={said!r}`"
+        self._check_interval(found, array, "score", interval, refuse=refuse, hint=hint)
+        return np.where(np.isnan(found), MISSING_SCORE, found)
+
     def _signed(self, signs: pl.Series) -> bool:
         """Whether scores have percent signs, as the first one has; note one that has not, or has one beside it."""
         known = signs.drop_nulls()
@@ -260,7 +291,9 @@ class Check:
         self._check_interval(found, array, "loss", "[0, 1]", refuse=refuse)
         return np.where(np.isnan(found), float("nan") if self._later else 1.0, found)
 
-    def _check_interval(self, found: Floats, written: Floats, what: str, interval: str, *, refuse: bool) -> None:
+    def _check_interval(
+        self, found: Floats, written: Floats, what: str, interval: str, *, refuse: bool, hint: str = ""
+    ) -> None:
         """Note the first value that is missing, if that is refused, and the first that is outside [0, 1]."""
         absent = np.isnan(found)
         if refuse and absent.any():
@@ -270,7 +303,7 @@ class Check:
         if outside.any():
             index = int(np.argmax(outside))
             words = f"{what} {written[index]:g} is outside {interval}"
-            self._note_row(what, self.PLACE, index, words, _bad_value(what))
+            self._note_row(what, self.PLACE, index, words, hint or _bad_value(what))
 
     def _numbers(self, column: pl.Series, what: str) -> tuple[Floats, pl.DataFrame]:
         """Return a column as floats, NaN where it is empty, and the words in it: what they are and in which rows."""
@@ -290,13 +323,13 @@ class Check:
         """Return a column as text, ids and sources tidied; note its first empty value."""
         try:
             values = as_text(column.alias(what))  # the reader takes some names for patterns
-            values = tidy(values) if what in ("id", "source") else values
+            values = tidy(values) if what in ("id", "source", "group") else values
         except pl.exceptions.PolarsError:
             self._note_kind(column, what, "text")
             return pl.Series(what, [], dtype=pl.String)
         if values.null_count():
             index = values.is_null().arg_max() or 0
-            hint = "fill it in, or leave the column out"
+            hint = NO_GROUP if what == "group" else "fill it in, or leave the column out"
             self._note_row(what, self.MISSING, index, f"{column.name} is empty", hint)
         return values
 

@@ -8,6 +8,7 @@ Theory: (v), What a program owes the neighbouring relation.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -41,7 +42,9 @@ class Records:
     source: Positions | None
     source_names: tuple[str, ...]
     ids: Sequence[str] | None
-    groups: tuple[str, ...] = ()
+    group: Positions | None = None
+    group_names: tuple[str, ...] = ()
+    others: Floats | None = None  # further scores, (rows, scores), where several are registered
     like_source: str | None = None  # an unused column that is called what a source would be, and repeats its values
     rows: Rows | None = None  # all columns of the table it was read from
     cut_by: str = ""  # which of those columns make units, sites, scores and losses
@@ -92,13 +95,17 @@ class Records:
 @dataclass(frozen=True)
 class Units:
     """Units of one site: unit i owns answers start[i]:start[i+1] of `score` and `loss`, which stand in those `rows` of
-    their table. Never leaves the site."""
+    their table. `group` is the group of each answer, a code into `group_names`; `others` its further scores. Never
+    leaves the site."""
 
     start: Positions
     score: Floats
     loss: Floats
     ids: tuple[str, ...] | None
     rows: Positions | None = None
+    group: Positions | None = None
+    group_names: tuple[str, ...] = ()
+    others: Floats | None = None
 
     def __len__(self) -> int:
         return self.start.size - 1
@@ -109,21 +116,31 @@ class Units:
         start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         rows = np.repeat(self.start[positions] - start[:-1], sizes) + np.arange(start[-1])
         ids = None if self.ids is None else tuple(self.ids[i] for i in positions)
-        return Units(start, self.score[rows], self.loss[rows], ids, None if self.rows is None else self.rows[rows])
+        table, group = (None if each is None else each[rows] for each in (self.rows, self.group))
+        others = None if self.others is None else self.others[rows]
+        return Units(start, self.score[rows], self.loss[rows], ids, table, group, self.group_names, others)
 
 
 def units_of(
-    records: Records, site: str, unit: Unit, *, max_answers: int = 1, keep: NDArray[np.bool_] | None = None
-) -> Units:
-    """Return one site's units. `keep` masks rows; sources keep at most max_answers."""
+    records: Records, site: str, unit: Unit, *, max_answers: int = 1, keep: NDArray[np.bool_] | None = None,
+    by_group: bool = False,
+) -> Units:  # fmt: skip
+    """Return one site's units. `keep` masks rows; sources keep at most max_answers, or so many in each group."""
     at_site = np.asarray([name == site for name in records.site_names])[records.site]
     rows = np.flatnonzero(at_site if keep is None else at_site & keep)
     if unit == "record":
         ids = None if records.ids is None else tuple(records.ids[i] for i in rows.tolist())
-        return Units(np.arange(rows.size + 1, dtype=np.int64), records.score[rows], records.loss[rows], ids, rows)
-    rows, start = _by_source(records, rows, max_answers)
+        return _owned(records, rows, np.arange(rows.size + 1, dtype=np.int64), ids)
+    rows, start = _by_source(records, rows, max_answers, by_group=by_group)
     names = tuple(records.source_names[code] for code in _source_codes(records)[rows[start[:-1]]])
-    return Units(start, records.score[rows], records.loss[rows], names, rows)
+    return _owned(records, rows, start, names)
+
+
+def _owned(records: Records, rows: Positions, start: Positions, ids: tuple[str, ...] | None) -> Units:
+    """Make units of some rows of a table."""
+    group = None if records.group is None else records.group[rows]
+    others = None if records.others is None else records.others[rows]
+    return Units(start, records.score[rows], records.loss[rows], ids, rows, group, records.group_names, others)
 
 
 def unit_codes(records: Records, unit: Unit) -> Positions:
@@ -147,6 +164,13 @@ def most_answers(records: Records, rows: NDArray[np.bool_]) -> int:
 def unit_count(records: Records, unit: Unit) -> int:
     """Count the units of the table."""
     return len(records) if unit == "record" else len(records.source_names)
+
+
+def units_by_site(records: Records, unit: Unit) -> list[int]:
+    """Count the units of every site of the table."""
+    codes, sites = unit_codes(records, unit), len(records.site_names)
+    found: list[int] = np.bincount(np.unique(codes * sites + records.site) % sites, minlength=sites).tolist()
+    return found
 
 
 def check_unit(records: Records, unit: Unit | None, where: str) -> Unit:
@@ -210,19 +234,29 @@ def _one_site_per_source(records: Records, where: str) -> None:
         )
 
 
-def _by_source(records: Records, rows: Positions, max_answers: int) -> tuple[Positions, Positions]:
-    """Group rows by source, at most max_answers each, and return where each source starts.
+def _by_source(
+    records: Records, rows: Positions, max_answers: int, *, by_group: bool = False
+) -> tuple[Positions, Positions]:
+    """Group rows by source, at most max_answers each (or in each of its groups), and return where each source starts.
 
     The source's name and an answer's place among that source's rows decide which are kept.
     """
-    codes = _source_codes(records)
-    rows = rows[np.argsort(codes[rows], kind="stable")]  # by source, in table order within it
-    starts, owner, place = _runs(codes[rows])
-    names = name_keys("answers kept", [records.source_names[code] for code in codes[rows[starts]].tolist()])
+    codes, group = _source_codes(records), records.group if by_group else None
+    pairs = codes if group is None else codes * len(records.group_names) + group
+    rows = rows[np.argsort(pairs[rows], kind="stable")]  # by source, in table order within it or its group
+    starts, owner, place = _runs(pairs[rows])
+    names = name_keys("answers kept", [_pair_name(records, row, group) for row in rows[starts].tolist()])
     drawn = np.lexsort((place_keys(names[owner], place.astype(np.uint64)), owner))
     kept = place < max_answers  # the first of each source as drawn: in either order a source has the same stretch
-    sizes = np.bincount(owner[kept], minlength=starts.size)
-    return rows[drawn][kept], np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    rows = rows[drawn][kept]
+    starts = _runs(codes[rows])[0]
+    return rows, np.append(starts, rows.size).astype(np.int64)
+
+
+def _pair_name(records: Records, row: int, group: Positions | None) -> str:
+    """Return the name of a row's source, and with it that of its group."""
+    name = records.source_names[_source_codes(records)[row]]
+    return name if group is None else json.dumps([name, records.group_names[group[row]]])
 
 
 def _runs(codes: Positions) -> tuple[Positions, Positions, Positions]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from fedsrc.common.words import ADJACENCY, plain, risk_words
+from fedsrc.common.words import neighbour, plain, risk_words
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.disclosure import noise_words
 from fedsrc.protocol.notices import Revocation
 from fedsrc.protocol.registration import Registration
 from fedsrc.report import phrases
-from fedsrc.report.parts import Fact, Part, Table, identity, parts, statistics
-from fedsrc.report.standing import RUNG, revoked_sentence, statuses
+from fedsrc.report.panels import Takes, panel_table
+from fedsrc.report.parts import identity, parts, statistics
+from fedsrc.report.pieces import Fact, Part, Table
+from fedsrc.report.standing import headline, revoked_sentence, statuses
 from fedsrc.report.view import View
 
 
@@ -20,20 +22,22 @@ def card_text(
     verify: str = "fedsrc verify run/",
     notes: tuple[str, ...] = (),
     revoked: Revocation | None = None,
-    alarm: bool = False,
+    alarm: str = "",
+    takes: Takes | None = None,
 ) -> str:
     """Write the whole card. The registration says how large the noise is in records; `notes` come after the status.
-    `alarm`: its monitor has raised one."""
-    word, sentence, struck = str(certificate.status), certificate.statement, list[str]()
+    `alarm`: what stands in its place once its monitor rang. `takes`: what groups without a threshold would take."""
+    word, sentence, struck = str(certificate.status), headline(certificate), list[str]()
     if revoked is not None or alarm:
-        struck = ["", f"No longer stands: {certificate.statement}"]
-        word, sentence = ("ALARM", RUNG) if revoked is None else ("REVOKED", revoked_sentence(revoked.model_dump()))
+        struck = ["", f"No longer stands: {sentence}"]
+        word, sentence = ("ALARM", alarm) if revoked is None else ("REVOKED", revoked_sentence(revoked.model_dump()))
     status = f"Status: {word}  (target risk {certificate.target_risk:g})"
     scale = certificate.privacy.sum_scale or certificate.privacy.scale
     in_integers = f"noise of scale {scale:g} in the release's integers"
     noise = in_integers if registration is None else noise_words(registration)
     carried = [] if alarm and revoked is None else _strongest(certificate, revoked)
-    head = [[sentence, "", status, *carried, *struck], list(notes), _evidence(certificate)]
+    panel = [] if certificate.panel is None else _table(panel_table(certificate, takes, now=not struck))
+    head = [[sentence, "", status, *carried, *struck], list(notes), panel, _evidence(certificate)]
     blocks = [
         *head,
         _sites(certificate),
@@ -82,7 +86,8 @@ def _table(table: Table) -> list[str]:
         "  " + "  ".join(f"{cell:>{wide[i]}}" if i else f"{cell:<{wide[i]}}" for i, cell in enumerate(row))
         for row in cells
     ]
-    return [f"  {table.title}:", *(row.rstrip() for row in rows), *([f"  {table.note}"] if table.note else [])]
+    said = f" ({plain(table.said)})" if table.said else ""
+    return [f"  {table.title}{said}:", *(row.rstrip() for row in rows), *([f"  {table.note}"] if table.note else [])]
 
 
 def _strongest(certificate: Certificate, notice: Revocation | None) -> list[str]:
@@ -100,7 +105,8 @@ def _evidence(certificate: Certificate) -> list[str]:
         return ["Evidence: no release yet"]
     shown = rounds if len(rounds) <= 8 else (*rounds[:3], None, *rounds[-4:])
     unit = certificate.privacy.unit
-    lines = ["Evidence by round (smallest risk bound with enough acceptance)"]
+    where = "with enough acceptance" if certificate.by_group is None else "with enough acceptance, in any group"
+    lines = [f"Evidence by round (smallest risk bound {where})"]
     for row in shown:
         bound = "" if row is None else risk_words(row.risk_upper)
         lines.append("  ..." if row is None else f"  round {row.round:>3}  {row.records:>8,} {unit}s  {bound}")
@@ -130,7 +136,7 @@ def _privacy(certificate: Certificate, noise: str) -> list[str]:
         f"Privacy: every {p.unit} that calibrated has epsilon {p.epsilon:g}, delta {p.delta:g}"
         " (smaller is more private)",
         *([f"  {together}"] if together else []),
-        f"  protected against: one {p.unit} {ADJACENCY[p.adjacency]}",
+        f"  protected against: one {p.unit} {neighbour(p.adjacency, phrases.floor_of(certificate))}",
         f"  {phrases.other_epsilon_words(certificate)}",
         f"  by discrete Gaussian {noise}",
         f"  thresholds: {p.thresholds}",

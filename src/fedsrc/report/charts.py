@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import NamedTuple
 
-from fedsrc.protocol.certificate import Certificate
-from fedsrc.report.phrases import percent_down, risk_share, thinned
+from fedsrc.protocol.certificate import Certificate, PanelMember
+from fedsrc.report.phrases import Block, block_of, percent_down, risk_share, so_far, thinned
 from fedsrc.report.standing import stands
 from fedsrc.report.view import View
 
@@ -70,14 +70,15 @@ def standalone(svg: str) -> str:
     return svg.replace("<svg ", head, 1)
 
 
-def threshold_chart(view: View) -> str:
-    """Draw risk at most and acceptance at least at each threshold, with target and choice; "" before any bound."""
+def threshold_chart(view: View, member: PanelMember | None = None, name: str = "threshold-chart") -> str:
+    """Draw risk at most and acceptance at least at each threshold, with target and choice; "" before any bound. With a
+    `member`, those of one group."""
     certificate: Certificate = view["certificate"]
-    rows, scale, target = certificate.thresholds, certificate.claim.scale, certificate.target_risk
+    block, target = block_of(view, member), certificate.target_risk
+    rows, scale, chosen = block.rows, block.scale, block.chosen
     if not rows:
         return ""
     now = stands(view)
-    chosen = certificate.threshold if now else None
     kept = [row for row in rows if row.threshold == chosen] or []
     kept = sorted({row.threshold: row for row in [*thinned(rows, POINTS), *kept]}.values(), key=lambda r: r.threshold)
     low, high = _room(kept[0].threshold, kept[-1].threshold)
@@ -86,16 +87,15 @@ def threshold_chart(view: View) -> str:
     marked = None if chosen is None else (chosen, f"chosen: {scale.value(chosen):.4g}")
     risks = [Point(row.threshold, row.risk_upper, row.certified and now) for row in kept]
     shares = [Point(row.threshold, row.acceptance_lower, row.certified and now) for row in kept]
+    own = certificate.panel is not None and certificate.panel.floor == "group"
     panels = (
         Panel("Unsupported among accepted, at most", risks, target, "target", min(1.0, 2.5 * target)),
-        Panel("Share of traffic accepted, at least", shares, certificate.claim.min_acceptance, "needed",
-              max(point.share for point in shares), stems=True),
+        Panel(f"Share of {'the group' if own else 'traffic'} accepted, at least", shares,
+              certificate.claim.min_acceptance, "needed", max(point.share for point in shares), stems=True),
     )  # fmt: skip
     wanted = "lowest" if scale.best > scale.worst else "highest"
     across = Across(low, high, ticks, f"{wanted} score that is accepted", marked)
-    return _svg(
-        "threshold-chart", "Risk and acceptance at each threshold", _threshold_words(view, chosen), panels, across
-    )
+    return _svg(name, "Risk and acceptance at each threshold", _threshold_words(block, now=now), panels, across)
 
 
 def round_chart(view: View) -> str:
@@ -106,22 +106,24 @@ def round_chart(view: View) -> str:
     target, most = certificate.target_risk, max(1, rounds[-1]["records"])
     points = [Point(row["records"], row["risk_upper"], row["risk_upper"] <= target) for row in rounds]
     panel = Panel("Unsupported among accepted, at most", points, target, "target", min(1.0, 2.5 * target))
+    if certificate.by_group is not None:
+        every = len(certificate.by_group.members)
+        points = [Point(row["records"], row["shown"] / every, row["shown"] == every) for row in rounds]
+        panel = Panel("Groups for which the target is shown", points, 1.0, "all", 1.0)
     ticks = [(value, f"{value:,.0f}") for value in _ticks(0, most, 4)]
     across = Across(0, 1.04 * most, ticks, f"{certificate.privacy.unit}s used so far")
-    last = risk_share(rounds[-1]["risk_upper"])
-    words = f"After {len(view['evidence']['rounds'])} rounds: {last}; the target is {target:.4g}."
-    return _svg("round-chart", "Risk at most after each round", words, (panel,), across)
+    words = f"After {len(view['evidence']['rounds'])} rounds: {so_far(view)}; the target is {target:.4g}."
+    title = "Risk at most after each round" if certificate.by_group is None else "Groups shown after each round"
+    return _svg("round-chart", title, words, (panel,), across)
 
 
-def _threshold_words(view: View, chosen: float | None) -> str:
-    certificate: Certificate = view["certificate"]
-    rows, scale = certificate.thresholds, certificate.claim.scale
-    words = f"{len(rows)} thresholds"
-    words += f"; {sum(row.certified for row in rows)} keep the target and accept enough." if stands(view) else "."
-    for row in rows:
-        if row.threshold == chosen:
-            words += f" Chosen: {scale.value(row.threshold):.4g}, {risk_share(row.risk_upper)}, acceptance at least"
-            words += f" {percent_down(row.acceptance_lower)}."
+def _threshold_words(block: Block, *, now: bool) -> str:
+    words = f"{len(block.rows)} thresholds"
+    words += f"; {sum(row.certified for row in block.rows)} keep the target and accept enough." if now else "."
+    for row in block.rows:
+        if row.threshold == block.chosen:
+            words += f" Chosen: {block.scale.value(row.threshold):.4g}, {risk_share(row.risk_upper)}, acceptance at"
+            words += f" least {percent_down(row.acceptance_lower)}."
     return words
 
 

@@ -12,6 +12,7 @@ from fedsrc.common import local_page
 from fedsrc.common.words import count, plain
 from fedsrc.report import charts, phrases
 from fedsrc.report.carried import Carried
+from fedsrc.report.panels import CHARTED
 from fedsrc.report.parts import identity, parts, statistics
 from fedsrc.report.standing import statuses
 from fedsrc.report.view import View
@@ -40,8 +41,8 @@ def news(view: View | None, problem: str = "") -> str:
     """Return one line for screen readers: it changes when a round closes or the status does."""
     if view is None:
         return problem
-    certificate, progress, rounds = view["certificate"], view["progress"], view["evidence"]["rounds"]
-    bound = phrases.risk_share(rounds[-1]["risk_upper"]) if rounds else "no bound yet"
+    certificate, progress = view["certificate"], view["progress"]
+    bound = phrases.so_far(view) if view["evidence"]["rounds"] else "no bound yet"
     line = f"{view['status']}: round {progress['rounds']} of at most {progress['most_rounds']}: {bound}, target"
     return f"{line} {certificate.target_risk:g}; {count(certificate.records, certificate.privacy.unit)} used."
 
@@ -52,13 +53,21 @@ def _values(view: View | None, problem: str, waiting: bool) -> dict[str, Any]:
         "title": view["status"] if view else "Waiting" if waiting else "No card",
     }  # fmt: skip
     if view is not None:
-        drawn = {"thresholds": charts.threshold_chart(view)}
+        drawn = {"thresholds": charts.threshold_chart(view), **_by_group(view)}
         drawn["progress"] = charts.round_chart(view) if view["certificate"].status == "OPEN" else ""
         values |= {
             "statuses": statuses(view), "identity": identity(view), "parts": parts(view),
             "statistics": statistics(view), "charts": {name: Markup(svg) for name, svg in drawn.items()},  # noqa: S704
         }  # fmt: skip
     return values
+
+
+def _by_group(view: View) -> dict[str, str]:
+    """Draw a chart for each group that is charted, by the id of its table."""
+    groups = view["certificate"].by_group
+    members = () if groups is None else groups.members[:CHARTED]
+    each = {f"group-{i}": member for i, member in enumerate(members, start=1)}
+    return {name: charts.threshold_chart(view, member, f"{name}-chart") for name, member in each.items()}
 
 
 @lru_cache(maxsize=1)

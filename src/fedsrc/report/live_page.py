@@ -17,9 +17,9 @@ from pathlib import Path
 
 from fedsrc.common import local_page
 from fedsrc.errors import FedsrcError
-from fedsrc.planning.forecast import Forecast
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION
 from fedsrc.report.html import fragment, page, policy
+from fedsrc.report.outlook import Outlook
 from fedsrc.report.view import View, Watched, build_view, estimate, view_json, watched_by
 from fedsrc.server.folder import runs_below
 from fedsrc.server.follow import Follower, Stamps, stamps
@@ -45,9 +45,9 @@ class LiveView:
         self.watched: Watched | None = None
         self._monitored: Stamps | None = None
         self.run: Follower | None = None
-        self.outlook: Forecast | None = None
+        self.outlook: Outlook | None = None
         self._estimates = ThreadPoolExecutor(1, thread_name_prefix="estimate")
-        self._estimate: Future[Forecast | None] | None = None
+        self._estimate: Future[Outlook | None] | None = None
         self._estimated = -1  # rounds
         self._refused: tuple[Stamps, Stamps | None] | None = None
         self._said = ""

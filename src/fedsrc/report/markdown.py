@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from fedsrc.common.words import plain
-from fedsrc.report.parts import Fact, Part, Table, identity, parts, statistics
+from fedsrc.report.parts import identity, parts, statistics
+from fedsrc.report.pieces import Fact, Part, Table
 from fedsrc.report.standing import Status, statuses
 from fedsrc.report.view import View
 
@@ -15,11 +17,12 @@ ICONS = {"CERTIFIED": "✔", "ABSTAIN": "⊖", "OPEN": "◌", "REVOKED": "✖", 
 
 def card_markdown(view: View) -> str:
     """Write the whole card."""
-    said = [_status(each) for each in statuses(view)]
-    claim = f"~~{view['struck']}~~ (no longer stands)" if view["struck"] else view["sentence"]
+    named = inert if view["certificate"].panel is not None else str  # the words of a panel have names from outside
+    said = [_status(each, named) for each in statuses(view)]
+    claim = f"~~{named(view['struck'])}~~ (no longer stands)" if view["struck"] else named(view["sentence"])
     found = [part for part in (*parts(view), statistics(view)) if not part.empty]
-    blocks = [*said, "\n".join(_facts(identity(view))), f"# {claim}", *("\n".join(_part(part)) for part in found)]
-    return "\n\n".join(blocks) + "\n"
+    shown = ("\n".join(_part(part, named)) for part in found)
+    return "\n\n".join([*said, "\n".join(_facts(identity(view))), f"# {claim}", *shown]) + "\n"
 
 
 def inert(text: str) -> str:
@@ -27,9 +30,9 @@ def inert(text: str) -> str:
     return SPECIAL.sub(lambda found: f"&#{ord(found[0])};", plain(text))
 
 
-def _status(status: Status) -> str:
+def _status(status: Status, named: Callable[[str], str]) -> str:
     said = [f"{name}: {inert(words)}" for name, words in status.said]
-    return "\n\n".join([f"**{ICONS[status.word]} {status.word}**: {status.words}", *said])
+    return "\n\n".join([f"**{ICONS[status.word]} {status.word}**: {named(status.words)}", *said])
 
 
 def _facts(facts: tuple[Fact, ...]) -> list[str]:
@@ -37,9 +40,9 @@ def _facts(facts: tuple[Fact, ...]) -> list[str]:
     return [f"- **{fact.name}**: {words}{fact.then} {inert(fact.command)}".rstrip() for fact, words in said]
 
 
-def _part(part: Part) -> list[str]:
+def _part(part: Part, named: Callable[[str], str]) -> list[str]:
     lines = [f"## {part.title}", "", *part.lines, *([""] if part.lines else []), *_facts(part.facts)]
-    lines += [f"- *{how}*: {what}" if how else f"- {what}" for how, what in part.items]
+    lines += [f"- *{how}*: {named(what)}" if how else f"- {named(what)}" for how, what in part.items]
     for table in part.tables:
         lines += _table(table) if table.rows else []
     return lines
@@ -48,4 +51,5 @@ def _part(part: Part) -> list[str]:
 def _table(table: Table) -> list[str]:
     cells = [[inert(cell) if i in table.outside else cell for i, cell in enumerate(row)] for row in table.rows]
     rows = [f"| {' | '.join(row)} |" for row in (table.names, ["---"] * len(table.names), *cells)]
-    return ["", f"{table.title}:", "", *rows, *(["", table.note] if table.note else [])]
+    said = f" ({inert(table.said)})" if table.said else ""
+    return ["", f"{table.title}{said}:", "", *rows, *(["", table.note] if table.note else [])]

@@ -2,64 +2,24 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from fedsrc.common.words import ADJACENCY, count, moment, rounded_up
+from fedsrc.common.words import count, moment, neighbour
 from fedsrc.protocol.certificate import Certificate
-from fedsrc.report import phrases
+from fedsrc.report import panels, phrases
+from fedsrc.report.pieces import Fact, Part, Table
 from fedsrc.report.standing import stands
 from fedsrc.report.view import View
-
-Cells = list[list[str]]
-
-
-class Fact(NamedTuple):
-    """An answer under its question: our words, somebody else's, ours again, and a command or a digest."""
-
-    id: str
-    name: str
-    words: str = ""
-    said: str = ""
-    then: str = ""
-    command: str = ""
-
-
-class Table(NamedTuple):
-    """Rows under names; `outside` are the columns in somebody else's words, `chosen` the row that counts."""
-
-    id: str
-    title: str
-    names: list[str]
-    rows: Cells
-    note: str = ""
-    outside: tuple[int, ...] = ()
-    chosen: int | None = None
-
-
-class Part(NamedTuple):
-    """A section of the card. Items are lines, each with how it is known, or ""."""
-
-    id: str
-    title: str
-    lines: tuple[str, ...] = ()
-    facts: tuple[Fact, ...] = ()
-    items: tuple[tuple[str, str], ...] = ()
-    tables: tuple[Table, ...] = ()
-
-    @property
-    def empty(self) -> bool:
-        return not (self.lines or self.facts or self.items or any(table.rows for table in self.tables))
 
 
 def identity(view: View) -> tuple[Fact, ...]:
     """Whose certificate it is, of what, until when, and whether its signer is known."""
     certificate: Certificate = view["certificate"]
-    claim, check = certificate.claim, view["check"]
+    claim, check, (score, _) = certificate.claim, view["check"], phrases.score_of(certificate)
     whose = "the key is one you named" if check["trusted"] else "not compared with a key you trust: ask the issuer"
     return (
         _stated("system", "System", claim.system),
-        Fact("score", "Score", said=claim.score, then=f"; {phrases.scale_words(view)}"),
-        *([Fact("column", "Column", said=claim.column)] if claim.column != claim.score else []),
+        Fact("score", "Score", said=score, then=f"; {phrases.scale_words(view)}"),
+        *([Fact("column", "Column", said=claim.column)] if claim.column != claim.score == score else []),
+        *panels.identity(certificate),
         Fact("loss", "What counts as bad", said=claim.loss),
         Fact("population", "Population", said=claim.population),
         _stated("issuer", "Issuer", claim.issuer),
@@ -86,7 +46,7 @@ def parts(view: View) -> tuple[Part, ...]:
     """Return the parts that everybody reads."""
     certificate: Certificate = view["certificate"]
     return (
-        _progress(view), _thresholds(view), _plain(view),
+        _progress(view), *panels.parts(view), _thresholds(view), _plain(view),
         Part("assumptions", "What it rests on", items=tuple((each.how, each.what) for each in certificate.assumptions)),
         Part("limits", "What it does not say", items=tuple(("", line) for line in certificate.does_not_say)),
         _also(view), _sites(view), _check(view),
@@ -99,10 +59,10 @@ def _progress(view: View) -> Part:
         return Part("progress", "Where the run stands")
     asked = f"; round {now['open_round']} is open: {now['answered']} answered, {now['waiting']} waiting"
     missing = "nothing but what is registered" if now["reached"] else "no estimate yet"
+    missing = "see the groups" if view["outlooks"] else missing
     if view["outlook"] and not now["reached"]:
         missing = f"{view['outlook']['words']}; an estimate"
     away = f", {count(now['not_there'], 'site')} not there yet" if now["not_there"] else ""
-    bound = view["evidence"]["rounds"][-1]["risk_upper"] if view["evidence"]["rounds"] else 1.0
     target = f"; the target is {view['certificate'].target_risk:g}"
     facts = [
         Fact(
@@ -110,7 +70,7 @@ def _progress(view: View) -> Part:
             "Rounds",
             f"{now['rounds']} closed of at most {now['most_rounds']}{asked if now['open_round'] else ''}",
         ),
-        Fact("so-far", "Shown so far", phrases.risk_share(bound) + target),
+        Fact("so-far", "Shown so far", phrases.so_far(view) + target),
         Fact("missing", "Still missing", f"{missing}; {phrases.left_words(view)}"),
         Fact("dropouts", "Dropouts", f"{now['absent']} absent, {now['refused']} refused{away}"),
         Fact("written", "Last line written", moment(now["changed"] or "") or "none"),
@@ -123,25 +83,18 @@ def _progress(view: View) -> Part:
 
 def _thresholds(view: View) -> Part:
     certificate: Certificate = view["certificate"]
-    found, scale, claim = phrases.threshold_rows(view), certificate.claim.scale, certificate.claim
-    if not found.rows:
+    block, claim = phrases.block_of(view), certificate.claim
+    if certificate.by_group is not None:
+        return panels.charted(view)
+    if not block.rows:
         return Part("thresholds", "Risk and acceptance", ("No bound yet.",))
-    chosen = next((i for i, row in enumerate(found.rows) if row["chosen"]), None)
-    cells = [
-        [f"{scale.value(row['threshold']):.4g}",
-         "no bound" if row["risk_upper"] >= 1 else rounded_up(row["risk_upper"]),
-         phrases.percent_down(row["acceptance_lower"]),
-         "CERTIFIED" if row["chosen"] else "passes" if row["certified"] and stands(view) else "-"]
-        for row in found.rows
-    ]  # fmt: skip
     known = "is known" if stands(view) else "was known at the last calibration"
     about = (
         f"What {known} of each threshold: of the accepted answers at most so many are unsupported, and at least so many"
-        f" answers are accepted. The target is {certificate.target_risk:g}, and at least"
+        f" answers are accepted. {panels.about(certificate)}The target is {certificate.target_risk:g}, and at least"
         f" {100 * claim.min_acceptance:g}% must be accepted. Between these thresholds nothing is shown."
     )
-    names = [f"Scores {phrases.side_words(certificate)}", "Risk at most", "Acceptance at least", "Result"]
-    table = Table("threshold-numbers", "The numbers of the chart", names, cells, found.left_out, chosen=chosen)
+    table = panels.numbers(view, block, "threshold-numbers")
     return Part("thresholds", "Risk and acceptance at each threshold", (about,), tables=(table,))
 
 
@@ -160,9 +113,8 @@ def _plain(view: View) -> Part:
         Fact("privacy", "Privacy", _privacy(view)),
     ]
     if view["outlook"] and certificate.status == "ABSTAIN":
-        facts.insert(
-            3, Fact("to-certify", "To certify", f"{view['outlook']['words']}. An estimate from simulated runs.")
-        )
+        words = f"{panels.slowest(certificate)}{view['outlook']['words']}. An estimate from simulated runs."
+        facts.insert(3, Fact("to-certify", "To certify", words))
     return Part("plain", "In plain words", facts=tuple(facts))
 
 
@@ -184,8 +136,8 @@ def _privacy(view: View) -> str:
     together = phrases.cohort_words(certificate)
     return (
         f"Every {p.unit} asked for has epsilon {p.epsilon:g}, delta {p.delta:g} (smaller is more private)"
-        f"{f'; {together}' if together else ''}. It protects against one {p.unit} {ADJACENCY[p.adjacency]}. Each is"
-        f" released once. Thresholds: {p.thresholds}."
+        f"{f'; {together}' if together else ''}. It protects against one {p.unit}"
+        f" {neighbour(p.adjacency, phrases.floor_of(certificate))}. Each is released once. Thresholds: {p.thresholds}."
     )
 
 
@@ -198,7 +150,7 @@ def _also(view: View) -> Part:
         [f"{row.target_risk:g}", f"{scale.value(row.threshold):.6g}", phrases.percent_down(row.acceptance_lower)]
         for row in phrases.also_rows(certificate)
     ]
-    names = ["Risk at most", f"Scores {phrases.side_words(certificate)}", "Acceptance at least"]
+    names = ["Risk at most", f"Scores {phrases.side_words(scale)}", "Acceptance at least"]
     table = Table("other-targets", "Other targets", names, cells)
     about = f"The same evidence also shows these, and a gate may promise any of them ({phrases.TARGET}):"
     return Part("also", "Other targets", (about,) if cells else (), tables=(table,))
@@ -252,7 +204,9 @@ def statistics(view: View) -> Part:
 
 def _evidence(view: View) -> tuple[Table, ...]:
     evidence, certificate = view["evidence"], view["certificate"]
-    found, thresholds = phrases.evidence_rows(view), phrases.threshold_rows(view)
+    if certificate.by_group is not None:
+        return panels.evidence(view)
+    found, thresholds = phrases.evidence_rows(view), phrases.threshold_rows(phrases.block_of(view))
     if not found.rows:
         return ()
     bets = evidence["measure"] == "log-wealth"
@@ -276,8 +230,8 @@ def _evidence(view: View) -> tuple[Table, ...]:
     return (
         Table("evidence", f"Evidence by round at score >= {evidence['threshold']!r}",
               ["Round", units, "Wealth of bets" if bets else "Contrast at most", f"Line {line}", "Smallest risk bound"],
-              rounds, found.left_out),
+              rounds, found.left_out, said=evidence["score"] or ""),
         Table("contrasts", "Contrast at each threshold (at most 0 keeps the target)",
               ["Score at least", "Contrast at most", "Sampling", "Noise", *(["Wealth"] if bets else [])],
-              contrasts, thresholds.left_out),
+              contrasts, thresholds.left_out, said=evidence["score"] or ""),
     )  # fmt: skip

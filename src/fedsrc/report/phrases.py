@@ -9,8 +9,9 @@ from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from fedsrc.common.words import count, moment, risk_words, rounded_up
-from fedsrc.protocol.certificate import Certificate, OtherTarget
+from fedsrc.protocol.certificate import Certificate, OtherTarget, PanelMember, ThresholdBounds
 from fedsrc.protocol.disclosure import beside_words, collusion_words, other_of
+from fedsrc.protocol.scale import Scale
 from fedsrc.report.standing import stands
 from fedsrc.report.view import View
 
@@ -46,7 +47,12 @@ def stays_reached(view: View) -> bool:
 
     See docs/theory.md, (iv) Ladder.
     """
-    return bool(view["certificate"].every_target and view["evidence"]["measure"] == "log-wealth")
+    return fixed_mixture(view["certificate"]) and view["evidence"]["measure"] == "log-wealth"
+
+
+def fixed_mixture(certificate: Certificate) -> bool:
+    """Return whether all rounds speak of the same mixture of sites."""
+    return certificate.mixture == "declared" or len(certificate.sites) == 1
 
 
 def first_reached(view: View) -> float:
@@ -119,15 +125,37 @@ def wealth_words(log_wealth: float) -> str:
     return f"{wealth:,.0f}" if wealth >= 100 else f"{wealth:.2g}"
 
 
-def threshold_rows(view: View) -> Folded:
-    """Choose thresholds: all, or those around the one whose evidence is shown."""
+class Block(NamedTuple):
+    """Thresholds that are shown together, the scale they are written on, and the chosen one, if it stands."""
+
+    rows: Sequence[ThresholdBounds]
+    scale: Scale
+    chosen: float | None
+    near: float | None  # the threshold whose evidence is shown
+
+
+def block_of(view: View, member: PanelMember | None = None) -> Block:
+    """Return the thresholds of a group, or those that the card is about: of several scores, of the one picked, or of
+    the one that is closest."""
     certificate: Certificate = view["certificate"]
-    chosen = certificate.threshold if stands(view) else None
-    rows = [{**row.model_dump(), "chosen": row.threshold == chosen} for row in certificate.thresholds]
-    if len(rows) > THRESHOLDS:
-        place = next((i for i, row in enumerate(rows) if row["threshold"] == view["evidence"]["threshold"]), 0)
-        start = min(max(0, place - THRESHOLDS // 2), len(rows) - THRESHOLDS)
-        return Folded(rows[start : start + THRESHOLDS], left_out(len(rows) - THRESHOLDS, "threshold"))
+    evidence, rows, chosen = view["evidence"], certificate.thresholds, certificate.threshold
+    scale, near = certificate.claim.scale, evidence["threshold"]
+    if member is not None:
+        near = next((each["threshold"] for each in evidence["groups"] if each["name"] == member.name), None)
+    elif certificate.panel is not None and certificate.panel.kind == "scores":
+        member = certificate.panel.member(certificate.panel.picked or evidence["score"] or "")
+    if member is not None:
+        rows, chosen, scale = member.thresholds, member.threshold, member.scale or scale
+    return Block(rows, scale, chosen if stands(view) else None, near)
+
+
+def threshold_rows(block: Block, most: int = THRESHOLDS) -> Folded:
+    """Choose thresholds: all, or those around the one whose evidence is shown."""
+    rows = [{**row.model_dump(), "chosen": row.threshold == block.chosen} for row in block.rows]
+    if len(rows) > most:
+        place = next((i for i, row in enumerate(rows) if row["threshold"] == block.near), 0)
+        start = min(max(0, place - most // 2), len(rows) - most)
+        return Folded(rows[start : start + most], left_out(len(rows) - most, "threshold"))
     return Folded(rows, "")
 
 
@@ -165,25 +193,36 @@ def strongest_words(certificate: Certificate) -> str:
     return f"risk at most {best.target_risk:g} at score >= {best.threshold!r}, which {accepted}; a gate may promise it"
 
 
+def score_of(certificate: Certificate) -> tuple[str, Scale]:
+    """Return what the score is called that the threshold is of, and its scale: of several, the one picked."""
+    claim, panel = certificate.claim, certificate.panel
+    picked = None if panel is None or panel.picked in (None, claim.column) else panel.member(panel.picked or "")
+    return (claim.score, claim.scale) if picked is None else (picked.name, picked.scale or claim.scale)
+
+
 def scale_words(view: View) -> str:
     """Say how the score is written, and what is accepted: 0 (worst) to 100 (best); accepted: at least 55.9."""
     certificate: Certificate = view["certificate"]
-    claim, threshold = certificate.claim, certificate.threshold if stands(view) else None
-    words = f"{claim.scale.worst:g} (worst) to {claim.scale.best:g} (best)"
-    if threshold is None:
+    panel, scale, threshold = certificate.panel, score_of(certificate)[1], certificate.threshold
+    words = f"{scale.worst:g} (worst) to {scale.best:g} (best)"
+    if panel is not None and panel.kind == "scores" and len(panel.members) > 1:
+        words += f"; {'one of' if panel.picked is None else 'picked from'} {len(panel.members)} scores"
+    if certificate.by_group is not None and certificate.status == "CERTIFIED" and stands(view):
+        return f"{words}; accepted: from each group's own threshold on"
+    if threshold is None or not stands(view):
         return words
-    own = "" if (claim.scale.worst, claim.scale.best) == (0, 1) else f', which is "score >= {threshold!r}" below'
-    return f"{words}; accepted: {raw_words(certificate, threshold)}{own}"
+    own = "" if (scale.worst, scale.best) == (0, 1) else f', which is "score >= {threshold!r}" below'
+    return f"{words}; accepted: {raw_words(scale, threshold)}{own}"
 
 
-def raw_words(certificate: Certificate, threshold: float) -> str:
+def raw_words(scale: Scale, threshold: float) -> str:
     """Say what a threshold accepts, on the score's own scale."""
-    return f"{side_words(certificate)} {certificate.claim.scale.value(threshold):.6g}"
+    return f"{side_words(scale)} {scale.value(threshold):.6g}"
 
 
-def side_words(certificate: Certificate) -> str:
+def side_words(scale: Scale) -> str:
     """Say on which side of a threshold scores are accepted, on their own scale."""
-    return "at least" if certificate.claim.scale.best > certificate.claim.scale.worst else "at most"
+    return "at least" if scale.best > scale.worst else "at most"
 
 
 def odds_words(probability: float) -> str:
@@ -256,9 +295,10 @@ def carried_words(view: View) -> str:
         return "None at present."
     best = certificate.strongest
     if best is None or best.target_risk == certificate.target_risk:
-        return "The sentence above." if certificate.threshold is not None else "None."
+        return "The sentence above." if certificate.status == "CERTIFIED" else "None."
+    reaches = raw_words(certificate.claim.scale, best.threshold)
     return (
-        f"Risk at most {best.target_risk:g}, for scores of {raw_words(certificate, best.threshold)}, which accepts"
+        f"Risk at most {best.target_risk:g}, for scores of {reaches}, which accepts"
         f" at least {percent_down(best.acceptance_lower)} of traffic."
     )
 
@@ -272,10 +312,9 @@ def use_words(view: View) -> tuple[str, str]:
         return "Not any more: a gate refuses it, or must be halted.", ""
     command = f"fedsrc gate serve {shlex.quote(view['folder'])} --trust {certificate_key(view)}"
     best = certificate.strongest
-    if certificate.threshold is not None:
+    if certificate.status == "CERTIFIED":
         other = f" For a risk among the other targets add {TARGET}." if also_rows(certificate) else ""
-        words = f"Accept an answer when its score is {raw_words(certificate, certificate.threshold)}, and no other"
-        return f"{words}; a gate does that.{other}", command
+        return f"Accept an answer {_when(certificate)}, and no other; {_by_gate(certificate)}.{other}", command
     if best is None:
         return "Not at all: nothing is certified.", ""
     return "Not for the target. For the strongest claim, by a gate that promises it.", f"{command} {TARGET}".replace(
@@ -283,8 +322,43 @@ def use_words(view: View) -> tuple[str, str]:
     )
 
 
+def _when(certificate: Certificate) -> str:
+    """Say when an answer is accepted."""
+    panel, threshold = certificate.panel, certificate.threshold
+    if certificate.by_group is not None or threshold is None:
+        return "of a certified group when its score reaches that group's threshold (a gate is told the group)"
+    reaches = raw_words(score_of(certificate)[1], threshold)
+    if panel is None:
+        return f"when its score is {reaches}"
+    if panel.kind == "groups":
+        return f"of a listed group when its score is {reaches} (a gate is told the group)"
+    name = "the picked score" if len(panel.members) > 1 else "its score"
+    return f"when {name} is {reaches}{', at every checkpoint that it reaches' if _points(certificate) else ''}"
+
+
+def _points(certificate: Certificate) -> tuple[int, ...]:
+    """Return the checkpoints of the score that the threshold is of."""
+    panel = certificate.panel
+    return () if panel is None else next((each.checkpoints for each in panel.members if each.name == panel.picked), ())
+
+
+def _by_gate(certificate: Certificate) -> str:
+    """Say what accepts no other answer: at checkpoints a stream, and a service that is told one number."""
+    if not _points(certificate):
+        return "a gate does that"
+    return "a gate's stream does that, and the service takes one number, the least of these scores"
+
+
 def certificate_key(view: View) -> str:
     return view["check"]["key"] or "KEY"
+
+
+def so_far(view: View) -> str:
+    """Say what is shown after the last round: a bound on the risk, or for how many groups the target."""
+    rounds, groups = view["evidence"]["rounds"], view["certificate"].by_group
+    if groups is None:
+        return risk_share(rounds[-1]["risk_upper"] if rounds else 1.0)
+    return f"target shown for {rounds[-1]['shown'] if rounds else 0} of {len(groups.members)} groups"
 
 
 def risk_share(risk_upper: float) -> str:
@@ -311,6 +385,8 @@ def progress_words(certificate: Certificate) -> str:
     if certificate.method == "sealed":
         return "Sealed: only registered looks, after registered rounds, decide, and only on registered targets."
     target = f"{certificate.target_risk:g}"
+    if certificate.panel is not None and fixed_mixture(certificate):
+        return f"Several claims are made from the same records, of the target {target} alone."
     return (
         f"Each round speaks of the sites as mixed up to it, and of the target {target} alone: declared weights"
         " (--weights) show every target, and keep what a round has shown."
@@ -329,7 +405,12 @@ def other_epsilon_words(certificate: Certificate) -> str:
     """Say epsilon for the kind of neighbour that was not registered."""
     p = certificate.privacy
     epsilon = p.zero_out_epsilon if p.adjacency == "replacement" else p.replacement_epsilon
-    return beside_words(p.unit, other_of(p.adjacency), epsilon)
+    return beside_words(p.unit, other_of(p.adjacency), epsilon, floor_of(certificate))
+
+
+def floor_of(certificate: Certificate) -> str | None:
+    """Return what the acceptance floor of groups is a share of; None without a panel."""
+    return None if certificate.panel is None else certificate.panel.floor
 
 
 def cohort_words(certificate: Certificate) -> str:

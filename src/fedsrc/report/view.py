@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -14,33 +13,35 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedsrc.common.canonical import canonical_bytes
+from fedsrc.maths.arrays import Floats
 from fedsrc.monitor.monitor import brief
 from fedsrc.monitor.monitor import state as monitor_state
-from fedsrc.planning.forecast import Forecast, after_abstention
+from fedsrc.planning.forecast import Forecast
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.damage import check_same
 from fedsrc.protocol.disclosure import noise_words
 from fedsrc.protocol.judgements import Betting
 from fedsrc.protocol.monitor_status import Word
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
-from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.succession import ANYONE, Keys, keys_of
-from fedsrc.report.standing import stands, statuses
+from fedsrc.report.outlook import ESTIMATED, Outlook, in_short, outlook_words
+from fedsrc.report.outlook import outlook as whole_outlook
+from fedsrc.report.standing import certified_of, headline, stands, statuses
 from fedsrc.server.follow import Follower
 from fedsrc.server.issue import issue
 from fedsrc.server.verify import revocation_of
 
 FORMAT = 1
 LATEST = 5  # who was turned away
-ESTIMATED = 100  # rounds of a schedule, at most, for which an estimate is made
 View = dict[str, Any]
 
 
 class Watched(NamedTuple):
-    """What a monitor of the traffic says of the certificate since it was issued."""
+    """What a monitor of the traffic says of the certificate since it was issued, and the groups that it rang for."""
 
     state: Word
     words: str = ""
+    groups: tuple[str, ...] = ()
 
 
 MEANING = {
@@ -71,15 +72,15 @@ def view_run(
 def watched_by(monitor: Path, run: Path, *, trusted: tuple[str, ...] = (), successions: Iterable[Path] = ()) -> Watched:
     """Read the state of a run's monitor from the monitor's folder, which is verified."""
     found = monitor_state(monitor, trusted=trusted, successions=successions, certificate=run)
-    return Watched(found.state, brief(found))
+    return Watched(found.state, brief(found), found.alarm_groups or ())
 
 
-def estimate(run: Follower) -> Forecast | None:
+def estimate(run: Follower) -> Outlook | None:
     """Estimate what the target should take in all at the rates seen. None once it is certified, before anything came,
     and for schedules so long that it would take minutes."""
-    if run.replay.choice is not None or run.registration.schedule.rounds > ESTIMATED:
+    if None not in run.replay.choices or run.registration.schedule.rounds > ESTIMATED:
         return None
-    return after_abstention(run.replay)
+    return whole_outlook(run.replay)
 
 
 def build_view(
@@ -87,7 +88,7 @@ def build_view(
     *,
     keys: Keys = ANYONE,
     revocations: Path | None = None,
-    outlook: Forecast | None = None,
+    outlook: Outlook | None = None,
     monitor: Watched | None = None,
     version: str = "",
     now: datetime | None = None,
@@ -95,6 +96,7 @@ def build_view(
     """Build the view of a run as far as it was read."""
     certificate = issue(run.registration, run.replay, run.chain)
     check = _check(run, certificate, keys, revocations, now or datetime.now(UTC))
+    whole, groups = (None, outlook) if isinstance(outlook, dict) else (outlook, {})
     view = {
         "format": FORMAT,
         "fedsrc": version,
@@ -108,7 +110,8 @@ def build_view(
         "evidence": _evidence(run, certificate),
         "progress": _progress(run),
         "sites": _sites(run, certificate),
-        "outlook": None if outlook is None or certificate.status == "CERTIFIED" else _outlook(outlook, certificate),
+        "outlook": None if whole is None or certificate.status == "CERTIFIED" else _outlook(whole, certificate),
+        "outlooks": {name: _outlook(each, certificate) for name, each in groups.items()},
         "monitor": None if monitor is None else monitor._asdict(),
         "verify": f"fedsrc verify {shlex.quote(str(run.folder))}",
     }
@@ -150,8 +153,11 @@ def _check(run: Follower, certificate: Certificate, keys: Keys, revocations: Pat
 
 def _sentence(run: Follower, certificate: Certificate) -> str:
     """Return the certificate's sentence, or what stands in its place once the target is shown and rounds go on."""
+    able, several = (*(run.rounds[-1].able if run.rounds else ()),), certificate.by_group is not None
+    if certificate.status == "OPEN" and several and any(able) and not all(able):
+        return f"The evidence so far shows the target for {sum(able)} of {len(able)} groups; the others go on."
     if certificate.status != "OPEN" or run.reached is None:
-        return certificate.statement
+        return headline(certificate)
     next_comes = "the run is about to end"
     if run.beyond:
         stays = run.registration.fixed_mixture and isinstance(run.registration.certificate, Betting)
@@ -159,53 +165,71 @@ def _sentence(run: Follower, certificate: Certificate) -> str:
         next_comes = f"{'more units are used while they gain' if gaining else 'the registered rounds go on'} before"
         next_comes += " anything is claimed"
         next_comes += "" if stays else ", and it may fall back"
-    return f"The evidence has shown the target since round {run.reached}; {next_comes}."
+    what = f"the target for all {len(able)} groups" if several else "the target"
+    return f"The evidence has shown {what} since round {run.reached}; {next_comes}."
 
 
 def _meaning(run: Follower, certificate: Certificate) -> str:
     if certificate.status == "OPEN" and run.reached is not None:
         return MEANING["BEYOND" if run.beyond else "REACHED"]
+    if certificate.status == "CERTIFIED" and certificate.by_group is not None:
+        return f"{certified_of(certificate)}; {MEANING['CERTIFIED']}"
     return MEANING[certificate.status]
 
 
 def _evidence(run: Follower, certificate: Certificate) -> View:
-    """List the evidence of one threshold by round, with its line: the certified one, or the closest so far."""
-    wealth = run.bounds is not None and run.bounds.log_wealth is not None
-    shown = _shown(run)
+    """List the evidence of one threshold by round, with its line: the certified one, or the closest so far. Where every
+    group has a claim of its own, list where each of them stands, and by round for how many the target is shown."""
+    wealth, registration = run.bounds is not None and run.bounds.log_wealth is not None, run.registration
+    several, weights = certificate.by_group is not None, run.weights
+    rows = [_shown(run, block, weights) for block in range(len(registration.cuts) if several else 1)]
+    shown, names = None if several else rows[0], registration.block_names
+    of_score = shown is not None and registration.panel is not None and registration.groups is None
     return {
         "measure": "log-wealth" if wealth or certificate.method == "betting" else "contrast",
-        "threshold": None if shown is None else run.registration.thresholds.values[shown],
-        "line": None if shown is None else round(float(run.lines[shown]), 9),
-        "line_from": None if shown is None else _line_from(run.registration, shown),
+        "score": names[(shown or 0) // len(registration.thresholds.values)] if of_score else None,
+        **_line(run, shown, weights),
         "rounds": [
             {
                 "round": each.round,
                 "records": each.records,
-                "value": round(float(each.value[shown or 0]), 9),
+                "value": None if several else round(float(each.value[shown or 0]), 9),
                 "risk_upper": each.risk_upper,
+                **({"shown": sum(each.able)} if several else {}),
             }
             for each in run.rounds
         ],
-    }
+        "groups": [
+            {"name": name, "row": row % len(registration.thresholds.values), **_line(run, row, weights),
+             "value": round(float(run.rounds[-1].value[row]), 9)}
+            for name, row in zip(names, rows, strict=False) if several and row is not None
+        ],
+    }  # fmt: skip
 
 
-def _line_from(registration: Registration, threshold: int) -> View | None:
-    """Return what the line of the bets is made of: it is 1 / (risk budget x the threshold's share of it)."""
-    method = registration.certificate
-    if not isinstance(method, Betting):
-        return None
-    return {"risk_budget": method.risk_budget, "share": registration.thresholds.weights[threshold]}
+def _line(run: Follower, row: int | None, weights: Floats) -> View:
+    """Return a threshold, what its evidence must reach, and what that line of the bets is made of: it is 1 / (risk
+    budget x the threshold's share of it)."""
+    if row is None:
+        return {"threshold": None, "line": None, "line_from": None}
+    method, line = run.registration.certificate, round(float(run.lines(weights)[row]), 9)
+    made = {"risk_budget": method.risk_budget, "share": float(weights[row])} if isinstance(method, Betting) else None
+    return {"threshold": run.registration.row_values[row], "line": line, "line_from": made}
 
 
-def _shown(run: Follower) -> int | None:
+def _shown(run: Follower, block: int, weights: Floats) -> int | None:
+    """Return the row whose evidence is shown: the one picked, or the closest; of a group that has a claim of its own,
+    one of its rows."""
     if not run.rounds or run.bounds is None:
         return None
-    if run.replay.choice is not None:
-        return run.replay.choice
-    value, lines = run.rounds[-1].value, run.lines
-    ahead = -value if run.bounds.log_wealth is None else value - lines
+    choices, value = run.replay.choices, run.rounds[-1].value
+    if choices[block] is not None:
+        return choices[block]
+    ahead = -value if run.bounds.log_wealth is None else value - run.lines(weights)
     enough = run.bounds.acceptance_lower >= run.registration.claim.min_acceptance
-    return int(np.argmax(np.where(enough, ahead, -np.inf) if enough.any() else ahead))
+    m = value.size // len(choices)
+    ahead, enough = ahead[block * m : (block + 1) * m], enough[block * m : (block + 1) * m]
+    return block * m + int(np.argmax(np.where(enough, ahead, -np.inf) if enough.any() else ahead))
 
 
 def _progress(run: Follower) -> View:
@@ -263,16 +287,5 @@ def _outlook(forecast: Forecast, certificate: Certificate) -> View:
     """Estimate how much is still missing, in numbers and words."""
     used, unit = certificate.records, certificate.privacy.unit
     missing = None if forecast.records is None else max(0, forecast.records - used)
-    return {**asdict(forecast), "used": used, "missing": missing, "words": _outlook_words(forecast, missing, unit)}
-
-
-def _outlook_words(forecast: Forecast, missing: int | None, unit: str) -> str:
-    if forecast.too_few:
-        return f"the {unit}s so far are too few to tell how many it takes, or whether the target can be reached"
-    if math.isinf(forecast.limit):
-        return "at the rates seen the target is out of reach: no threshold with enough acceptance is below it"
-    if missing is None:
-        return f"at the rates seen it takes more than {forecast.horizon:,} {unit}s in all"
-    nine = f", at most {forecast.records_90:,} in 9 of 10 simulated runs" if forecast.records_90 else ""
-    head = f"about {missing:,} {unit}s are still missing" if missing else "about as many as needed are there"
-    return f"{head} (at the rates seen: about {forecast.records:,} in all{nine})"
+    said = {"words": outlook_words(forecast, missing, unit), "short": in_short(forecast, used, unit)}
+    return {**asdict(forecast), "used": used, "missing": missing, **said}

@@ -8,7 +8,7 @@ passes of the model it costs beyond the one that wrote the response.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import permutations
 from typing import Any, Literal, TypeVar
 
@@ -39,23 +39,29 @@ from fedsrc.scores.prompts import NEUTRAL, NO_QUESTION, TEMPLATE, Control
 # judge's token scores of its two answers, and what it says in words
 Need = Literal["present", "removed", "samples", "embedding", "entailment", "meaning", "verdict", "reply"]
 Count = int | Literal["recommended", "matched"]
+Policy = tuple[int, ...]  # checkpoints of prefix scores, in tokens
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides a score besides the models: clipping, window, the evidence control, and what counts as similar."""
+    """What decides a score besides the models: clipping, window, evidence control, what counts as similar, prefixes."""
 
     B: float = B_DEFAULT
     window: int = WINDOW
     control: Control = "removed"
     similar: float = SIMILAR
+    prefixes: tuple[Policy, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.B < float("inf") or self.window < 1:
             raise FedsrcError("clipping B must be above zero and the window at least one token")
         if not 0 < self.similar <= 1:
             raise FedsrcError("texts count as similar from a cosine in (0, 1]")
+        if any(not policy or [0, *policy] != sorted({0, *policy}) for policy in self.prefixes):
+            raise FedsrcError("the checkpoints of a policy are increasing numbers of tokens, from 1")
+        if len(set(self.prefixes)) < len(self.prefixes):
+            raise FedsrcError("a policy of checkpoints is named twice")
 
     def plain(self) -> dict[str, Any]:
         """Return the settings for a manifest, with the prompt templates."""
@@ -80,6 +86,11 @@ class Seen:
     def sides(self) -> tuple[TokenScores, TokenScores]:
         """Token scores with the evidence and under the control."""
         return given(self.present), given(self.without)
+
+    def first(self, n: int) -> Seen:
+        """Return the answer as scores of tokens see its first ones."""
+        without = None if self.without is None else self.without.first(n)
+        return replace(self, present=given(self.present).first(n), without=without)
 
     @property
     def response(self) -> str:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -26,13 +27,16 @@ from fedsrc.scores.fitted.frozen import FrozenScore, load
 from fedsrc.scores.methods.control_scores import is_refusal
 from fedsrc.scores.methods.judge import RULES, parsed, question_in_words
 from fedsrc.scores.opening import ModelChoices, open_means
+from fedsrc.scores.prefixes import TOKENS, policy_column, refuse_no_prefix
 from fedsrc.scores.recordings.samples import SampleRecording
 from fedsrc.scores.scoring import Means, compares_by, needs, score_answers
 
 Loss = Literal["any", "graded"]
 Refusals = Literal["keep", "apart"]
 Columns = dict[str, list[float]]
-RESERVED = frozenset({"id", "source", "site", "group", "loss", "score", "generator", "split", "refusal", "provenance"})
+RESERVED = frozenset(
+    {"id", "source", "site", "group", "loss", "score", "generator", "split", "refusal", "provenance", TOKENS}
+)
 
 
 class Scored(NamedTuple):
@@ -63,6 +67,7 @@ def score_file(
     _refuse_existing(target, apart)
     read, sha256 = read_answers(answers), file_digest(answers)
     known, fitted = _named(names)
+    refuse_no_prefix(names, settings)
     losses = _losses(read, loss)
     means = open_means(target, known, fitted, choices, samples)
     kept = {name: each.recorded for name in ("tokens", "samples") if (each := getattr(means, name)) is not None}
@@ -78,7 +83,7 @@ def score_file(
     manifest = {
         "format": 1,
         "answers": {"name": answers.name, "sha256": sha256, "count": len(read)},
-        **_about_scores(known, fitted, means.count),
+        **_about_scores(known, fitted, means.count, settings),
         "settings": settings.plain() if needs(known) else {},
         **with_models,
         **_about_comparisons(known, means),
@@ -153,10 +158,16 @@ def _in_order(names: Sequence[str], columns: Columns) -> Columns:
     return {name: columns[name] for name in (*first, *(name for name in columns if name not in first))}
 
 
-def _about_scores(known: Sequence[str], fitted: Mapping[str, FrozenScore], count: Count) -> dict[str, Any]:
+def _about_scores(
+    known: Sequence[str], fitted: Mapping[str, FrozenScore], count: Count, settings: Settings
+) -> dict[str, Any]:
     """Say what each score is, and how many extra passes of a model it took."""
     about = {name: SCORES[name].about for name in known} | {name: each.identity for name, each in fitted.items()}
     passes = {name: SCORES[name].extra_passes(count) for name in known}
+    for name, policy in product(known, settings.prefixes):
+        column, at = policy_column(name, policy), ", ".join(map(str, policy))
+        about[column] = f"least {name} of the first {at} tokens, as far as there are, and of all"
+        passes[column] = passes[name]
     return {"scores": about, "passes": passes | {name: each.passes for name, each in fitted.items()}}
 
 

@@ -15,6 +15,7 @@ from fedsrc.scores.methods.judge import Judgement, question_in_words, verdict_pa
 from fedsrc.scores.models.embedding import Embedded, Embeds
 from fedsrc.scores.models.entailment import Entailed, Entails
 from fedsrc.scores.models.model import LanguageModel, Prompted, Wanted
+from fedsrc.scores.prefixes import prefix_columns, refuse_no_prefix
 from fedsrc.scores.prompts import controlled, prompt
 from fedsrc.scores.recordings.replay import Recording
 from fedsrc.scores.recordings.samples import SampleRecording
@@ -97,7 +98,8 @@ def score_answers(
     means: Means,
     done: Callable[[int], None] = lambda _: None,
 ) -> dict[str, list[float]]:
-    """Return each named score of every answer, in order."""
+    """Return each named score of every answer, in order, and the columns of its prefixes."""
+    refuse_no_prefix(names, settings)
     _check(names, means)
     asked = _asked(answers, names, settings, means)
     _refuse_long(answers, asked, means.local)
@@ -107,8 +109,12 @@ def score_answers(
         seen = _seen(answers[part], asked[part], settings, means)
         embedded = None if means.embeds is None else Embedded(means.embeds)
         entailed = None if means.entails is None else Entailed(means.entails)
+        columns: dict[str, list[float]] = {}
         for name in names:
-            found[name] += _scores(name, seen, means, embedded, entailed)
+            columns[name] = _scores(name, seen, means, embedded, entailed)
+            columns |= prefix_columns(name, seen, columns[name])
+        for column, values in columns.items():
+            found.setdefault(column, []).extend(values)
         done(part.stop)
     return found
 

@@ -18,10 +18,13 @@ from fedsrc.maths.arrays import Floats
 from fedsrc.maths.betting import Covariance
 from fedsrc.maths.boundaries import F, G, H
 from fedsrc.protocol.judgements import Betting, Sealed, Stitched
+from fedsrc.protocol.panels import One
 from fedsrc.protocol.registration import Registration
+from fedsrc.server import panel
 from fedsrc.server.tally import Masses, Tally, masses, transfer
 
 DECIMALS = 1e9
+ONE = One()
 
 
 @dataclass(frozen=True)
@@ -43,22 +46,21 @@ class Sample:
 
 @dataclass(frozen=True)
 class Look:
-    """Decision bounds per threshold. `rejected` carries ladder rejections from round to round."""
+    """Decision bounds per threshold, of a panel block after block; where one is claimed for all groups together, one
+    row per threshold. `rejected` carries ladder rejections from round to round, and `wealth` the largest log-wealth of
+    every row of a panel."""
 
     risk_upper: Floats
     acceptance_lower: Floats
     certified: NDArray[np.bool_]
     contrast_upper: Floats | None = None
     rejected: NDArray[np.bool_] | None = None
+    wealth: Floats | None = None
 
-    def choice(self) -> int | None:
-        """Return the certified threshold with the largest acceptance bound, or None.
-
-        Paper: eq. (selection).
-        """
-        if not self.certified.any():
-            return None
-        return int(np.argmax(np.where(self.certified, self.acceptance_lower, -1.0)))
+    def choices(self, registration: Registration) -> tuple[int | None, ...]:
+        """Return the rows that are picked: one, or one for every group; None where none is certified."""
+        blocks = len(registration.cuts)
+        return panel.choices(registration.claims, self.certified, self.acceptance_lower, blocks)
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class BettingPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What decides: the claim, the method with its budgets, and the thresholds' weights.
+    """What decides: the claim, the method with its budgets, and the thresholds' weights, block after block.
 
     v0        least noise variance of the stitched boundaries
     carries   the mixture is fixed, so what an earlier look showed stays shown
@@ -99,14 +101,19 @@ class Plan:
     weights: tuple[float, ...]
     v0: float
     carries: bool
+    claims: panel.Claims = ONE
+    blocks: int = 1
 
 
 def plan_of(registration: Registration) -> Plan:
     """What a registration decides by."""
     claim, method = registration.claim, registration.certificate
     assert not isinstance(method, Sealed)  # whose looks are `server.sealed`'s
-    weights, fixed = registration.thresholds.weights, registration.fixed_mixture
-    return Plan(method, claim.target_risk, claim.min_acceptance, weights, _v0(registration), fixed)
+    weights, fixed = registration.row_weights, registration.fixed_mixture
+    return Plan(
+        method, claim.target_risk, claim.min_acceptance, weights, _v0(registration), fixed, registration.claims,
+        len(registration.cuts),
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=64)
@@ -171,11 +178,6 @@ def down(x: Floats) -> Floats:
     return np.asarray(np.floor(np.asarray(x) * DECIMALS) / DECIMALS, dtype=np.float64)
 
 
-def nested(a: Floats) -> Floats:
-    """Let a higher threshold's bound serve below: acceptance falls with the threshold, and all bounds hold at once."""
-    return np.maximum.accumulate(a[..., ::-1], axis=-1)[..., ::-1]
-
-
 def _bets(plan: Plan, method: Betting) -> BettingPlan:
     return betting_plan(method, plan.target_risk, plan.min_acceptance, plan.weights)
 
@@ -183,19 +185,40 @@ def _bets(plan: Plan, method: Betting) -> BettingPlan:
 def _look_betting(plan: Plan, method: Betting, seen: Sample, before: Look | None) -> Look:
     bets, m = _bets(plan, method), seen.masses
     data, weights = _evidence(seen, bets.rungs, m.noise, seen.eta)
+    a = panel.acceptance(
+        plan.claims, m.accepted, m.unsupported + m.supported, m.noise.of(1.0, 1.0), seen.N,
+        eta=seen.eta, bets=bets.centres, alpha_a=method.acceptance_budget, w=bets.weights, blocks=plan.blocks,
+    )  # fmt: skip
+    acceptance = panel.nested(plan.claims, np.maximum(0.0, down(a - seen.float_error)), plan.blocks)
+    if not isinstance(plan.claims, One):
+        log_E = betting.log_mixture(data, weights, bets.rungs.p)[..., 0] - _float_error(seen, weights)
+        return _look_panel(plan, method, log_E, acceptance, before)
     line = up(-np.log(method.risk_budget * bets.weights)) + _float_error(seen, weights)
     rejected = betting.reaches(data, weights, bets.rungs.p, line)
-    a = betting.a_lower(
-        m.accepted, m.noise.of(1.0, 1.0), seen.N,
-        eta=seen.eta, bets=bets.centres, alpha_a=method.acceptance_budget, w=bets.weights,
-    )  # fmt: skip
-    acceptance = nested(np.maximum(0.0, down(a - seen.float_error)))
     if before is not None and before.rejected is not None:
         rejected = rejected | before.rejected
         acceptance = np.maximum(acceptance, before.acceptance_lower)
     risk = betting.risk_upper(rejected, bets.rungs.r)
     certified = (risk <= plan.target_risk) & (acceptance >= plan.min_acceptance)
     return Look(risk, acceptance, certified, rejected=rejected)
+
+
+def _look_panel(plan: Plan, method: Betting, log_E: Floats, acceptance: Floats, before: Look | None) -> Look:
+    """Decide for a panel, on the registered target alone. Where the mixture is fixed, a row's largest wealth counts at
+    every look, and weights are passed on. NaN rejects nothing.
+
+    Theory: (xviii) Passing on.
+    """
+    if before is not None and before.wealth is not None:
+        log_E, acceptance = np.fmax(log_E, before.wealth), np.maximum(acceptance, before.acceptance_lower)
+
+    def reaches(weights: Floats) -> NDArray[np.bool_]:
+        with np.errstate(divide="ignore"):
+            return np.asarray(log_E >= up(-np.log(method.risk_budget * weights)))
+
+    rejected = panel.reject(plan.claims, np.asarray(plan.weights), plan.blocks, reaches, passes=plan.carries)
+    risk = np.where(rejected, plan.target_risk, 1.0)
+    return Look(risk, acceptance, rejected & (acceptance >= plan.min_acceptance), rejected=rejected, wealth=log_E)
 
 
 def _evidence(seen: Sample, rungs: betting.Ladder, noise: Covariance, eta: float | Floats) -> tuple[Floats, Floats]:
@@ -276,11 +299,17 @@ def _report_betting(plan: Plan, method: Betting, seen: Sample, decided: Look) ->
     with_noise, without = upper(m.noise), upper(Covariance(none, none, none))
     D = (1.0 - r) * m.unsupported - r * m.supported
     data, weights = _evidence(seen, bets.target, m.noise, seen.eta)
-    log_E = betting.log_mixture(data, weights, bets.target.p)
+    log_E = betting.log_mixture(data, weights, bets.target.p)[..., 0] - _float_error(seen, weights)
+    sampling, privacy = without - D / seen.N - seen.eta, with_noise - without
+    with_noise, sampling, privacy = (
+        panel.worst(plan.claims, each, plan.blocks) for each in (with_noise, sampling, privacy)
+    )
+    if not isinstance(plan.claims, One):  # a row that a passed-on weight rejects has a contrast below zero too
+        zero = 0.0 if plan.carries else np.minimum(with_noise, 0.0)  # its level may have been passed on
+        with_noise = np.where(np.asarray(decided.rejected), zero, with_noise)
     return Bounds(
-        up(with_noise), decided.acceptance_lower, decided.risk_upper, decided.certified,
-        without - D / seen.N - seen.eta, with_noise - without,
-        down(log_E[..., 0] - _float_error(seen, weights)), seen.eta,
+        up(with_noise), decided.acceptance_lower, decided.risk_upper, decided.certified, sampling, privacy,
+        down(panel.worst(plan.claims, log_E, plan.blocks, largest=False)), seen.eta,
     )  # fmt: skip
 
 

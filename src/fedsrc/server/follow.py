@@ -16,6 +16,7 @@ from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.notices import SUFFIX
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import MAX_BYTES, Chain, Closed, Entry
+from fedsrc.server import panel
 from fedsrc.server.bounds import Bounds
 from fedsrc.server.folder import LOG, check_transcript, fold, read_registration
 from fedsrc.server.state import Replay
@@ -28,13 +29,16 @@ FILES = (TRANSCRIPT, REGISTRATION, CERTIFICATE, CERTIFICATE + SUFFIX, LOG)
 
 @dataclass(frozen=True)
 class Round:
-    """The evidence after a round per threshold: the log-wealth of bets at the target, or the contrast's bound."""
+    """The evidence after a round per row: the log-wealth of bets at the target, or the contrast's bound.
+
+    `able`: whether some threshold would be certified now, of every group that has a claim of its own.
+    """
 
     round: int
     records: int
     value: Floats
     risk_upper: float
-    able: bool  # some threshold would be certified now
+    able: tuple[bool, ...]
 
 
 class Follower:
@@ -106,15 +110,15 @@ class Follower:
         self.bounds = replay.bounds()
         assert self.bounds is not None  # there is a look where there is a trace
         value = self.bounds.contrast_upper if self.bounds.log_wealth is None else self.bounds.log_wealth
-        last = replay.trace[-1]
-        self.rounds.append(Round(last.round, last.records, value, last.risk_upper, replay.choice is not None))
+        last, able = replay.trace[-1], tuple(each is not None for each in replay.choices)
+        self.rounds.append(Round(last.round, last.records, value, last.risk_upper, able))
 
     @property
     def reached(self) -> int | None:
-        """The round since which the evidence has been beyond its line, or None."""
+        """The round since which the evidence, of every group, has been beyond its line, or None."""
         since: int | None = None
         for each in self.rounds:
-            since = (since or each.round) if each.able else None
+            since = (since or each.round) if all(each.able) else None
         return since
 
     @property
@@ -123,10 +127,21 @@ class Follower:
         return self.reached is not None and self.replay.why_over() is None and self.replay.ended is None
 
     @property
-    def lines(self) -> Floats:
-        """Per threshold, what the evidence must reach: log 1/(alpha_d w_j) for bets, zero from above for contrasts."""
+    def weights(self) -> Floats:
+        """Per row, its share of the risk budget; in a panel, with what the rejections of other rows have passed on."""
+        registration, look, made = self.registration, self.replay.look, self.registration.panel
+        weights, blocks = np.asarray(registration.row_weights), len(registration.cuts)
+        if made is None or not registration.fixed_mixture or look is None or look.rejected is None:
+            return weights if made is None or not made.simultaneous else weights[: weights.size // blocks]
+        rejected, every = look.rejected, np.arange(look.rejected.size)
+        found = panel.left(registration.claims, weights, blocks, rejected)[: rejected.size].copy()
+        for i in np.flatnonzero(rejected):  # as if it were the last to be rejected
+            found[i] = panel.left(registration.claims, weights, blocks, rejected & (every != i))[i]
+        return found
+
+    def lines(self, weights: Floats) -> Floats:
+        """Per row, what the evidence must reach: log 1/(alpha_d w_j) for bets, zero from above for contrasts."""
         method = self.registration.certificate
-        weights = np.asarray(self.registration.thresholds.weights)
         return -np.log(method.risk_budget * weights) if isinstance(method, Betting) else np.zeros_like(weights)
 
 

@@ -12,17 +12,21 @@ from fedsrc.protocol.certificate import (
     Certificate,
     MonitorAccount,
     OtherTarget,
+    Panel,
+    PanelMember,
     PrivacyLoss,
     SiteShare,
     ThresholdBounds,
 )
 from fedsrc.protocol.disclosure import epsilon_against, epsilon_among, sum_scale
 from fedsrc.protocol.judgements import Betting, Sealed
+from fedsrc.protocol.panels import Groups, One, Scores
 from fedsrc.protocol.protection import Contrasts
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import Chain
 from fedsrc.server import wording_2 as wording
 from fedsrc.server.bounds import Bounds
+from fedsrc.server.panel_words import panel_limits
 from fedsrc.server.state import Replay
 
 
@@ -46,36 +50,38 @@ def issue(registration: Registration, replay: Replay, chain: Chain) -> Certifica
         **_decision(registration, replay, bounds),
         **_shared(registration, replay, chain),
         eta=None if bounds is None else _number(bounds.eta),
-        thresholds=() if bounds is None else _table(registration, bounds),
+        thresholds=() if bounds is None or _by_member(registration) else _table(registration, bounds),
         every_target=registration.every_target,
         also_certified=also,
         evidence=tuple(replay.trace),
         does_not_say=wording.limits(registration),
         missed=registration.labelling.missed or None,
         renews=registration.renews,
+        panel=panel_of(registration, replay, bounds),
         expires=_expiry(min(replay.times, default=""), registration.claim.validity_days),
     )
 
 
 def account(registration: Registration, replay: Replay, chain: Chain) -> MonitorAccount:
     """Return the account of a monitor, unsigned."""
-    watch = replay.watch
+    watch, groups = replay.watch, registration.groups
     assert watch is not None  # whoever watches has such a registration
     return MonitorAccount(
         **_shared(registration, replay, chain),
         status=watch.status,
         statement=wording.monitor_statement(registration, watch),
         certificate=watch.method.certificate,
-        threshold=registration.thresholds.values[0],
+        threshold=None if groups is not None and groups.own else registration.thresholds.values[0],
         target_risk=registration.promised_risk,
         alarm_risk=watch.method.risk,
         guarantee=wording.monitor_guarantee(registration, watch),
         log_line=round(watch.line, 9),
         log_evidence=watch.rounds[-1].log_evidence if watch.rounds else None,
-        recent_risk_estimate=watch.recent_risk,
+        recent_risk_estimate=watch.recent_risk(watch.closest),
         evidence=tuple(watch.rounds),
         alarm=watch.alarm,
-        does_not_say=wording.MONITOR_DOES_NOT_SAY,
+        groups=watch.groups,
+        does_not_say=(*wording.MONITOR_DOES_NOT_SAY, *panel_limits(registration)),
         expires=None,
     )
 
@@ -112,11 +118,64 @@ def _decision(registration: Registration, replay: Replay, bounds: Bounds | None)
         return {"status": replay.status, **none}
     return {
         "status": replay.status,
-        "threshold": registration.thresholds.values[choice],
+        "threshold": registration.row_values[choice],
         "contrast_upper": _number(bounds.contrast_upper[choice]),
         "acceptance_lower": _number(bounds.acceptance_lower[choice]),
         "risk_upper": _risk(registration, bounds, choice),
     }
+
+
+def _by_member(registration: Registration) -> bool:
+    """Return whether every row is of one group or score, and stands with it."""
+    return registration.panel is not None and not registration.panel.simultaneous
+
+
+def panel_of(registration: Registration, replay: Replay, bounds: Bounds | None) -> Panel | None:
+    """Return what a panel shows of each group or score."""
+    claims = registration.claims
+    if isinstance(claims, One):
+        return None
+    rows = () if bounds is None else _table(registration, bounds)
+    members = tuple(_member(registration, replay, rows, block) for block in range(len(registration.cuts)))
+    if isinstance(claims, Groups):
+        return Panel(kind="groups", claim=claims.claim, column=claims.column, floor=claims.floor, span=claims.span,
+                     members=members)  # fmt: skip
+    row = replay.choice if replay.ended else None
+    picked = None if row is None else registration.block_names[row // len(registration.thresholds.values)]
+    return Panel(kind="scores", claim="best", column=registration.claim.column, floor="traffic", span="shares",
+                 members=members, picked=picked)  # fmt: skip
+
+
+def _member(
+    registration: Registration, replay: Replay, rows: tuple[ThresholdBounds, ...], block: int
+) -> PanelMember:  # fmt: skip
+    claims, m = registration.claims, len(registration.thresholds.values)
+    assert not isinstance(claims, One)
+    if not claims.simultaneous:
+        rows = rows[block * m : (block + 1) * m]
+    able = [row for row in rows if row.certified] if replay.ended else []
+    best = max(able, key=lambda row: row.acceptance_lower, default=None)  # the first of equals, as the rule selects
+    points = {} if isinstance(claims, Groups) else _score_of(registration, block)
+    return PanelMember(
+        name=registration.block_names[block],
+        status="OPEN" if not replay.ended else "ABSTAIN" if best is None else "CERTIFIED",
+        share=claims.shares[block],
+        threshold=None if best is None else best.threshold,
+        contrast_upper=None if best is None else best.contrast_upper,
+        acceptance_lower=None if best is None else best.acceptance_lower,
+        risk_upper=None if best is None else best.risk_upper,
+        thresholds=() if claims.simultaneous else rows,
+        **points,
+    )
+
+
+def _score_of(registration: Registration, block: int) -> dict[str, Any]:
+    """Return how a registered score is written, and its checkpoints."""
+    claims = registration.claims
+    assert isinstance(claims, Scores)
+    if block == 0:
+        return {"scale": registration.claim.scale, "checkpoints": claims.checkpoints}
+    return {"scale": claims.others[block - 1].scale, "checkpoints": claims.others[block - 1].checkpoints}
 
 
 def _table(registration: Registration, bounds: Bounds) -> tuple[ThresholdBounds, ...]:
@@ -131,13 +190,15 @@ def _table(registration: Registration, bounds: Bounds) -> tuple[ThresholdBounds,
             certified=bool(bounds.certified[j]),
             log_wealth=None if bounds.log_wealth is None else _number(bounds.log_wealth[j]),
         )
-        for j, value in enumerate(registration.thresholds.values)
+        for j, value in enumerate(registration.row_values[: bounds.certified.size])
     )
 
 
 def _also(registration: Registration, bounds: Bounds) -> tuple[OtherTarget, ...]:
     """For every target that is shown, the threshold that would be certified: the risk bounds hold for all at once."""
     method, rungs = registration.certificate, tuple[float, ...]()
+    if registration.panel is not None:
+        return ()
     if isinstance(method, Betting) and registration.every_target:
         rungs = method.ladder
     elif isinstance(method, Sealed):

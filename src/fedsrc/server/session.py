@@ -14,7 +14,6 @@ from typing import Self
 
 from fedsrc.common.durable import write_whole
 from fedsrc.common.signing import Key
-from fedsrc.common.words import risk_words
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.certificate import Certificate, MonitorAccount
 from fedsrc.protocol.handshake import Hello
@@ -26,6 +25,7 @@ from fedsrc.server.folder import check_server_key, is_new, read_registration
 from fedsrc.server.issue import conclude
 from fedsrc.server.loop import Carrier, begin, record, run
 from fedsrc.server.state import Replay
+from fedsrc.server.status import shown_words
 
 
 class Session:
@@ -105,8 +105,8 @@ class Session:
                 void = f"round {request.round} is void, and what it asked for is spent: " if request.of_cohort else ""
                 lines.append(f"{request.asked}: {void or refused}{entry.reason}")
             elif isinstance(entry, Closed):
-                bound = risk_words(self.replay.trace[-1].risk_upper if self.replay.trace else 1.0)
-                lines.append(f"round {entry.round} closed: {self.replay.tally.arrived:,} units so far, {bound}")
+                shown = "" if self.replay.watch is not None else f", {shown_words(self.replay)}"
+                lines.append(f"round {entry.round} closed: {self.replay.tally.arrived:,} units so far{shown}")
         self._told = len(self.transcript.entries)
         return lines
 

@@ -9,7 +9,10 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+import numpy as np
+
 from fedsrc.errors import FedsrcError
+from fedsrc.maths.arrays import Floats
 from fedsrc.protocol.certificate import RoundBound
 from fedsrc.protocol.judgements import Sealed
 from fedsrc.protocol.messages import START, Release, Request
@@ -19,6 +22,7 @@ from fedsrc.server import sealed
 from fedsrc.server.alarm import Watch
 from fedsrc.server.bounds import Bounds, Look, for_target_only, look, report, sample
 from fedsrc.server.opening import open_sum
+from fedsrc.server.panel import several
 from fedsrc.server.recruiter import make_requests, next_slots
 from fedsrc.server.sealed import Seen
 from fedsrc.server.stopping import gains_little
@@ -88,7 +92,7 @@ class Replay:
         self.sealed: list[Seen] | None = [] if isinstance(registration.judgement, Sealed) else None
         self.watch = None if registration.monitor is None else Watch(registration)
         self.trace: list[RoundBound] = []
-        self.accepted: list[float] = []  # the certified threshold's acceptance bound per round of the trace, or 0
+        self.accepted: list[Floats] = []  # the picked rows' acceptance bounds per round of the trace, or 0
         self.times: list[str] = []  # when the folded releases were made, by their sites' clocks
         self.ended: str | None = None
         self.opened = False
@@ -101,12 +105,19 @@ class Replay:
             return "OPEN"
         if self.watch is not None:
             return "ALARM" if self.watch.alarm else "STILL SUPPORTED"
-        return "CERTIFIED" if self.choice is not None else "ABSTAIN"
+        return "CERTIFIED" if any(each is not None for each in self.choices) else "ABSTAIN"
 
     @property
     def choice(self) -> int | None:
-        """The certified threshold that the rule selects, if any."""
-        return None if self.look is None else self.look.choice()
+        """The certified row that the rule selects, if any; of groups with claims of their own, none stands for all."""
+        return None if several(self.registration.claims) else self.choices[0]
+
+    @property
+    def choices(self) -> tuple[int | None, ...]:
+        """The certified row that the rule selects, of every group that has a claim of its own."""
+        if self.look is None:
+            return (None,) * (len(self.registration.cuts) if several(self.registration.claims) else 1)
+        return self.look.choices(self.registration)
 
     def bounds(self) -> Bounds | None:
         """Return everything that is reported of the last look, or None before the first."""
@@ -138,7 +149,7 @@ class Replay:
             return None
         if self.watch is not None and self.watch.alarm:
             return "alarm"
-        if self.choice is not None and self._may_stop():
+        if all(each is not None for each in self.choices) and self._may_stop():
             return "certified"
         if self.rounds >= self.registration.schedule.rounds:
             return "rounds used"
@@ -150,7 +161,7 @@ class Replay:
         """Whether the registered policy stops a run that is certified."""
         policy = self.registration.schedule.policy
         if policy == "enough":
-            return bool(gains_little([row.records for row in self.trace], self.accepted))
+            return bool(gains_little([row.records for row in self.trace], self.accepted).all())
         return policy != "final"
 
     @property
@@ -401,7 +412,8 @@ class Replay:
         best = self.registration.of_answers(float(now.risk_upper[enough].min(initial=1.0)))
         self.trace.append(RoundBound(round=self.rounds, records=self.tally.arrived, risk_upper=best))
         self.look = now
-        self.accepted.append(0.0 if self.choice is None else float(now.acceptance_lower[self.choice]))
+        picked = [0.0 if each is None else float(now.acceptance_lower[each]) for each in self.choices]
+        self.accepted.append(np.asarray(picked))
 
     def _end(self, entry: Ended) -> None:
         if entry.reason != self.why_over():

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedsrc.common.durable import open_regular, read_bytes
-from fedsrc.common.words import count, risk_words
+from fedsrc.common.words import count, plain, risk_words
+from fedsrc.protocol.certificate import PanelMember
 from fedsrc.protocol.disclosure import privacy_words
 from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.notices import beside
 from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.scale import Scale
 from fedsrc.protocol.transcript import (
     Absent,
     Announced,
@@ -27,6 +29,8 @@ from fedsrc.protocol.transcript import (
     read_transcript,
 )
 from fedsrc.server.folder import LOG, check_transcript, read_registration
+from fedsrc.server.issue import panel_of
+from fedsrc.server.panel_words import on_scale, percent
 from fedsrc.server.state import Replay, Status
 
 REFUSED = re.compile(r"^\S+ refused: (.*)$")
@@ -51,6 +55,22 @@ class SiteState:
 
 
 @dataclass
+class MemberState:
+    """Where one group or score of a panel stands; `shown`: the evidence so far shows the target. Of scores, `scale` is
+    how one is written, `raw_threshold` its threshold there, and `picked` whether it is the one that is claimed."""
+
+    name: str
+    status: str
+    shown: bool
+    threshold: float | None
+    acceptance_lower: float | None
+    risk_upper: float | None
+    scale: str | None = None
+    raw_threshold: float | None = None
+    picked: bool | None = None
+
+
+@dataclass
 class RunState:
     """Where a run stands."""
 
@@ -71,6 +91,8 @@ class RunState:
     notice: bool  # a notice of revocation, or something in its place, lies beside it
     turned_away: int = 0  # hellos and nodes, by the log of a live run
     latest: list[str] = field(default_factory=list)
+    shown: str = ""  # what the last look shows, in words; nothing of a monitor
+    panel: list[MemberState] | None = None  # groups or scores, where there are several claims
 
 
 class SiteStates:
@@ -146,7 +168,37 @@ def run_state(folder: Path) -> RunState:
         notice=os.path.lexists(beside(folder / CERTIFICATE)),
         turned_away=len(turned_away),
         latest=list(dict.fromkeys(reversed(turned_away)))[:SHOWN],
+        shown="" if replay.watch is not None else shown_words(replay),
+        panel=_members(replay),
     )
+
+
+def _members(replay: Replay) -> list[MemberState] | None:
+    """Return where every group or score stands; None where there is one claim."""
+    found = None if replay.watch is not None else panel_of(replay.registration, replay, replay.bounds())
+    if found is None:
+        return None
+    every, own = replay.choice is not None, found.claim != "all"
+    return [
+        MemberState(each.name, each.status, any(row.certified for row in each.thresholds) if own else every,
+                    each.threshold, each.acceptance_lower, each.risk_upper, *_written(each, found.picked))
+        for each in found.members
+    ]  # fmt: skip
+
+
+def _written(member: PanelMember, picked: str | None) -> tuple[str | None, float | None, bool | None]:
+    """Return the scale of a score, its threshold there, and whether it is picked; None of each for a group."""
+    if member.scale is None:
+        return None, None, None
+    raw = None if member.threshold is None else member.scale.value(member.threshold)
+    return str(member.scale), raw, member.name == picked
+
+
+def shown_words(replay: Replay) -> str:
+    """Say what the last look shows: a bound on the risk, or for how many groups the target, each by itself."""
+    if len(replay.choices) == 1:
+        return risk_words(replay.trace[-1].risk_upper if replay.trace else 1.0)
+    return f"target shown for {sum(each is not None for each in replay.choices)} of {len(replay.choices)} groups"
 
 
 def is_held(path: Path) -> bool:
@@ -182,9 +234,10 @@ def words(state: RunState) -> list[str]:
     came = count(state.releases, "opened sum") if together else f"{state.releases:,} releases"
     lines = [
         f"Status: {_status(state)}  (target risk {state.target_risk:g})",
-        f"Round {state.rounds} of at most {state.most_rounds}: {state.records:,} units in"
-        f" {came}, {risk_words(state.risk_upper)}",
+        f"Round {state.rounds} of at most {state.most_rounds}: {state.records:,} units in {came}"
+        f"{f', {state.shown}' if state.shown else ''}",
         f"Privacy: {state.privacy}",
+        *([] if state.panel is None else ["Panel", *(f"  {_member(each)}" for each in state.panel)]),
         "Sites",
         *(f"  {_site(site)}" for site in state.sites[:50]),
     ]
@@ -201,6 +254,24 @@ def _status(state: RunState) -> str:
     if state.status != "OPEN":
         return state.status if state.certificate else f"{state.status}, certificate not yet written"
     return "OPEN, running" if state.writing else "OPEN, not running; run the same command again to resume"
+
+
+def _member(member: MemberState) -> str:
+    status = member.status
+    if member.picked is not None and status == "CERTIFIED":  # a score: one of those that pass is claimed
+        status = "PICKED" if member.picked else "passes, not picked"
+    parts = [status, *(["target shown so far"] if status == "OPEN" and member.shown else [])]
+    if member.threshold is not None and member.risk_upper is not None and member.acceptance_lower is not None:
+        parts += [_accepted(member), risk_words(member.risk_upper)]
+        parts += [f"acceptance at least {percent(member.acceptance_lower, down=True)}"]
+    return f"{plain(member.name)}: {', '.join(parts)}"
+
+
+def _accepted(member: MemberState) -> str:
+    """Say from where on a member accepts: a score by its name, and on its scale."""
+    if member.scale is None or member.threshold is None:
+        return f"score >= {member.threshold!r}"
+    return f"{plain(member.name)} >= {member.threshold!r}{on_scale(Scale.of(member.scale), member.threshold)}"
 
 
 def _site(site: SiteState) -> str:

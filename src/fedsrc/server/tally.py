@@ -104,16 +104,11 @@ class Masses:
 def empty(registration: Registration) -> Tally:
     """Return the tally before anything has arrived."""
     rule = registration.mechanism
-    none, nothing = (0,) * len(registration.sites), np.zeros(len(registration.thresholds.values))
+    none, nothing = (0,) * len(registration.sites), np.zeros(len(registration.row_weights))
     second = Seconds(*[nothing] * 6) if isinstance(rule.code, MomentCode) else None
-    sums = np.zeros(released_shape(rule), dtype=np.int64)
+    sums = np.zeros(rule.shape, dtype=np.int64)
     levels = np.zeros(sums.shape) if isinstance(rule.code, LevelCode) else None
     return Tally(none, none, 0, sums, Charge(nothing, nothing, nothing, second, levels))
-
-
-def released_shape(rule: Mechanism) -> tuple[int, ...]:
-    """Return the shape of what is summed of releases: rows of the basis' coordinates, or contrasts in one row."""
-    return (sum(rule.lengths),) if isinstance(rule.code, ContrastCode) else (rule.code.rows, rule.basis.p)
 
 
 def add(tally: Tally, given: Sequence[Given]) -> Tally:
@@ -163,10 +158,12 @@ def lose(registration: Registration, tally: Tally, parts: Parts, number: int, no
 
 
 def masses(registration: Registration, sums: Ints | Floats, noises: float | Floats) -> Masses:
-    """Decode lattice sums (..., rows, p) with so many times the noise of one release (per sum: (..., 1)) into suffix
-    masses, with noise."""
+    """Decode lattice sums (..., rows, p), a panel's (..., blocks, rows, p), with so many times the noise of one release
+    (per sum: (..., 1)) into suffix masses, with noise; those of a panel follow block after block."""
     rule = registration.mechanism
     suffix = rule.basis.decode(sums.astype(np.float64)) / rule.grid
+    if rule.layout is not None:
+        suffix = np.moveaxis(suffix, -3, -2).reshape(*suffix.shape[:-3], suffix.shape[-2], -1)
     if isinstance(rule.code, LevelCode):
         accepted, bad = suffix.sum(axis=-2), np.moveaxis(suffix, -2, -1) @ rule.code.losses
         return Masses(bad, accepted - bad, accepted, rule.code.covariance(suffix_variance(rule) * noises), None, suffix)
@@ -181,8 +178,8 @@ def masses(registration: Registration, sums: Ints | Floats, noises: float | Floa
 
 @lru_cache(maxsize=64)
 def suffix_variance(rule: Mechanism) -> Floats:
-    """Return the noise variance that one release adds to each suffix mass."""
-    found = rule.unit_variance * rule.basis.variance_factor()
+    """Return the noise variance that one release adds to each suffix mass, block after block."""
+    found = np.tile(rule.unit_variance * rule.basis.variance_factor(), rule.blocks)
     found.setflags(write=False)
     return found
 
@@ -214,7 +211,8 @@ class Margins:
 def plausible_margins(registration: Registration, number: int, noise: float = 1.0) -> Margins:
     """Return the registered plausibility margins of request `number`, of so many times the noise of one release.
 
-    Theory: Refusal, sqrt(2 v log(3m/q_s)) with q_s = 6 alpha_f / (pi^2 s^2); (xiv) Refusal, 7m events; (xiv) Levels.
+    Theory: Refusal, sqrt(2 v log(3m/q_s)) with q_s = 6 alpha_f / (pi^2 s^2); (xiv) Refusal, 7m events; (xiv) Levels;
+    (xviii) Refusal, m in every block.
     """
     rule, budget = registration.mechanism, registration.judgement.refusal_budget
     v, events = suffix_variance(rule) * noise, 7 if isinstance(rule.code, MomentCode) else 3
@@ -222,7 +220,7 @@ def plausible_margins(registration: Registration, number: int, noise: float = 1.
     high = each.of(1.0, 1.0)
     if isinstance(rule.code, LevelCode):
         events, high = rule.code.rows + 1, rule.code.rows * v
-    log_term = math.log(events * rule.basis.m * math.pi**2 * number**2 / (6 * budget))
+    log_term = math.log(events * v.size * math.pi**2 * number**2 / (6 * budget))
     reached = (each.uu, each.ss, high, *noise_of_seconds(v))
     return Margins(*(np.sqrt(2 * v * log_term) + 1e-9 for v in reached))
 
@@ -234,7 +232,7 @@ def implausible(registration: Registration, given: Given, number: int) -> str | 
     """
     if registration.judgement.refusal_budget == 0:
         return None
-    sums = np.asarray(given.numbers).reshape(released_shape(registration.mechanism))
+    sums = np.asarray(given.numbers).reshape(registration.mechanism.shape)
     seen, margin = masses(registration, sums, given.noise), plausible_margins(registration, number, given.noise)
     n = given.slots
     below = [seen.unsupported < -margin.low_unsupported, seen.supported < -margin.low_supported]

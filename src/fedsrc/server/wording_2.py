@@ -6,18 +6,20 @@ a new format, in a module of its own.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from fedsrc.maths.label_error import on_labels
 from fedsrc.protocol.certificate import Assumption, OtherTarget
 from fedsrc.protocol.disclosure import released_development
 from fedsrc.protocol.judgements import Sealed
+from fedsrc.protocol.panels import Scores
 from fedsrc.protocol.protection import Privacy
 from fedsrc.protocol.registration import Holder, OnDemand, Registration
-from fedsrc.protocol.scale import Scale
+from fedsrc.server import panel_words
 from fedsrc.server.alarm import Watch
 from fedsrc.server.bounds import Bounds
+from fedsrc.server.panel_words import percent as _percent
+from fedsrc.server.panel_words import weighs_sources
 from fedsrc.server.state import Replay
 
 DOES_NOT_SAY = (
@@ -44,59 +46,58 @@ def statement(
     Theory: (iv), Ladder.
     """
     target, choice = registration.promised_risk, replay.choice
-    if replay.status == "CERTIFIED" and bounds is not None and choice is not None:
-        threshold, accepted = registration.thresholds.values[choice], float(bounds.acceptance_lower[choice])
+    if replay.status == "CERTIFIED" and bounds is not None:
+        if choice is None:
+            said = panel_words.claimed_by_group(registration, replay.choices, bounds, _percent(target))
+            return _failing(registration, replay, f"{said}{_as_labelled(registration, target)}", fails_together)
+        threshold, accepted = registration.row_values[choice], float(bounds.acceptance_lower[choice])
         shown = OtherTarget(target_risk=target, threshold=threshold, acceptance_lower=accepted)
-        return _said(registration, replay, shown, fails_together)
+        return _failing(registration, replay, claimed(registration, shown, choice), fails_together)
     verb = "was" if replay.status == "ABSTAIN" else "has yet been"
     none = f"No threshold {verb} shown to keep unsupported answers at or below {_percent(target)}."
     if replay.status != "ABSTAIN" or not also:
         return none
-    weaker = _said(registration, replay, also[0], fails_together)
+    weaker = _failing(registration, replay, claimed(registration, also[0]), fails_together)
     return f"{none} The strongest claim that the evidence carries: {weaker[0].lower()}{weaker[1:]}"
 
 
-def _said(registration: Registration, replay: Replay, shown: OtherTarget, fails_together: float) -> str:
-    """Say a claim and how often it fails. Whoever tries again until it is certified fails as often as all together.
+def _failing(registration: Registration, replay: Replay, said: str, fails_together: float) -> str:
+    """Say how often a claim fails. Whoever tries again until it is certified fails as often as all together.
 
     Theory: (iv), Chain.
     """
     fails = f"this statement fails with probability at most {_percent(registration.claim.failure_probability)}"
-    said = claimed(registration, shown)
     if replay.tries == 1:
         return f"{said}; {fails}."
     together = f"at least one of their statements fails with probability at most {_percent(fails_together)}"
     return f"{said}; taken alone, {fails}. It is registration {replay.tries} on the same records; {together}."
 
 
-def claimed(registration: Registration, shown: OtherTarget) -> str:
+def claimed(registration: Registration, shown: OtherTarget, row: int = 0) -> str:
     """What is claimed of risk and acceptance: shares of answers, or chances of a random answer of a random source."""
     privacy, risk = registration.privacy, _percent(shown.target_risk)
-    gate = f"score >= {shown.threshold!r}{_on_scale(registration, shown.threshold)}"
+    column, scale, _ = panel_words.score_named(registration, row)
+    name = column if isinstance(registration.claims, Scores) else "score"
+    gate = f"{name} >= {shown.threshold!r}{panel_words.on_scale(scale, shown.threshold)}"
     accepted = _percent(shown.acceptance_lower, down=True)
+    if registration.groups is not None:
+        said = panel_words.claimed_in_all(registration, gate, accepted, risk)
+        return f"{said}{_as_labelled(registration, shown.target_risk)}"
     graded = privacy.loss_grid > 1
     if not privacy.sources_alike:
         share = f"on average at most {risk} is" if graded else f"at most {risk} are"
-        mixed = " (sites weighted by sources)" if _weighs_sources(registration) else ""
-        mixed += _as_labelled(registration, shown)
+        mixed = " (sites weighted by sources)" if weighs_sources(registration) else ""
+        mixed += _as_labelled(registration, shown.target_risk)
         return f"Of the answers accepted ({gate}, at least {accepted} of traffic), {share} unsupported{mixed}"
     bad = f"on average at most {risk} of it is unsupported"
     if not graded:
         bad = f"it is unsupported with probability at most {risk}"
     pick = "Pick a source at random, then one of its answers at random"
-    return f"{pick}: if it is accepted ({gate}; at least {accepted} are), {bad}{_as_labelled(registration, shown)}"
+    labelled = _as_labelled(registration, shown.target_risk)
+    return f"{pick}: if it is accepted ({gate}; at least {accepted} are), {bad}{labelled}"
 
 
-def _on_scale(registration: Registration, threshold: float) -> str:
-    """Say where a threshold lies on the scale that scores are written on; "" if that is 0 to 1."""
-    scale = registration.claim.scale
-    if scale == Scale():
-        return ""
-    side = "more" if scale.best > scale.worst else "less"
-    return f", that is {scale.value(threshold):.6g} or {side} on the scale {scale}"
-
-
-def _as_labelled(registration: Registration, shown: OtherTarget) -> str:
+def _as_labelled(registration: Registration, risk: float) -> str:
     """Say how a risk of answers comes about, where labels miss a declared share of what is unsupported.
 
     Theory: (xvi) Label errors.
@@ -104,17 +105,8 @@ def _as_labelled(registration: Registration, shown: OtherTarget) -> str:
     missed = registration.labelling.missed
     if not missed:
         return ""
-    labelled, share = _percent(on_labels(shown.target_risk, missed)), _percent(missed)
+    labelled, share = _percent(on_labels(risk, missed)), _percent(missed)
     return f" (labels show at most {labelled}; by declaration they miss at most {share} of what is unsupported)"
-
-
-def _weighs_sources(registration: Registration) -> bool:
-    """Whether sites are mixed by shares of sources, although the claim is about answers.
-
-    Theory: (v), weights.
-    """
-    privacy = registration.privacy
-    return len(registration.sites) > 1 and privacy.unit == "source" and not privacy.sources_alike
 
 
 def limits(registration: Registration) -> tuple[str, ...]:
@@ -130,7 +122,7 @@ def limits(registration: Registration) -> tuple[str, ...]:
         ]
     elif privacy.max_answers > 1:
         uneven = [f"If a source has more than {privacy.max_answers} answers, only {privacy.max_answers} of them count."]
-    if _weighs_sources(registration):
+    if weighs_sources(registration):
         uneven.append(
             "The sites' shares are shares of sources, not of answers. If sites differ in answers per source, mixing"
             " them by answers gives a different mixture, which can have a higher risk."
@@ -143,9 +135,9 @@ def limits(registration: Registration) -> tuple[str, ...]:
             "It does not check any site by itself. Only a cohort's sum can be read: a member that counts wrongly moves"
             " it as far as all slots of the cohort allow."
         )
-    if isinstance(registration.judgement, Sealed):
+    if isinstance(registration.judgement, Sealed) and registration.panel is None:
         uneven.append("It speaks of the registered targets, and so of higher ones; no lower target is shown.")
-    return (first, *uneven, *others)
+    return (first, *uneven, *panel_words.panel_limits(registration), *others)
 
 
 def assumptions(registration: Registration, replay: Replay) -> tuple[Assumption, ...]:
@@ -174,6 +166,7 @@ def assumptions(registration: Registration, replay: Replay) -> tuple[Assumption,
         *_labelling_notes(registration),
         *_sealed_note(registration),
         _declared(f"the score, the loss and the thresholds were fixed before {step}"),
+        *map(_declared, panel_words.panel_notes(registration)),
         *_development_note(registration),
         *_missed_note(registration),
         _grid_note(registration.privacy.loss_grid),
@@ -323,7 +316,7 @@ def _missed_note(registration: Registration) -> list[Assumption]:
     missed = registration.labelling.missed
     if not missed:
         return []
-    where = "at or above any threshold, at any site and in deployment"
+    where = f"at or above any threshold{panel_words.everywhere(registration)}, at any site and in deployment"
     return [_declared(f"of what is unsupported {where}, at most {_percent(missed)} is labelled supported")]
 
 
@@ -361,8 +354,7 @@ def monitor_statement(registration: Registration, watch: Watch) -> str:
     """The one plain sentence of a monitor."""
     unit = registration.privacy.unit
     whose = "random answers of random sources" if registration.privacy.sources_alike else "answers"
-    threshold = registration.thresholds.values[0]
-    gate = f"{whose} with a score of at least {threshold!r}{_on_scale(registration, threshold)}"
+    gate = f"{whose} {panel_words.watched(registration, () if watch.alarm is None else watch.alarm.groups or ())}"
     risk, missed = _percent(watch.method.risk), registration.labelling.missed
     if watch.alarm is not None:
         ones = "those labelled unsupported" if missed else "unsupported ones"
@@ -380,19 +372,15 @@ def monitor_guarantee(registration: Registration, watch: Watch) -> str:
     """What is guaranteed of false alarms."""
     unit, missed = registration.privacy.unit, registration.labelling.missed
     bad = "labelled unsupported" if missed else "unsupported"
-    held = f"While at most {_percent(watch.method.risk)} of accepted answers are {bad},"
+    groups = registration.groups is not None
+    where, together = ("In groups in which", ", all of them taken together") if groups else ("While", "")
+    held = f"{where} at most {_percent(watch.method.risk)} of accepted answers are {bad},"
     if watch.method.guarantee == "probability":
         after = f"the probability that an alarm is ever raised is at most {_percent(watch.method.false_alarm)}"
     else:
         after = f"an alarm comes after {watch.method.run_length:,} monitored {unit}s or more on average"
+    after += together
     if not missed:
         return f"{held} {after}."
     promised, most = _percent(registration.promised_risk), _percent(missed)
     return f"{held} {after}. The certificate promises {promised}: labels may miss {most} of what is unsupported."
-
-
-def _percent(value: float, *, down: bool = False) -> str:
-    scaled = value * 100
-    if down:
-        scaled = math.floor(scaled * 10) / 10
-    return f"{scaled:.6g}%"

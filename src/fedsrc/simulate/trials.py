@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsrc.maths.arrays import Floats, Ints
+from fedsrc.maths.arrays import Bools, Floats, Ints
 from fedsrc.maths.levels import LevelCode
 from fedsrc.maths.moments import MomentCode
 from fedsrc.protocol.judgements import Sealed
@@ -19,9 +19,10 @@ from fedsrc.protocol.registration import Registration
 from fedsrc.records.masses import contrasts
 from fedsrc.server import sealed
 from fedsrc.server.bounds import Look, Sample, look
+from fedsrc.server.panel import several
 from fedsrc.server.recruiter import next_slots, noises
 from fedsrc.server.stopping import gains_little
-from fedsrc.server.tally import Tally, empty, masses, released_shape, transfer
+from fedsrc.server.tally import Tally, empty, masses, transfer
 from fedsrc.simulate.pool import Pool, at_once
 from fedsrc.simulate.population import Support
 
@@ -31,7 +32,8 @@ COARSE = 1e5  # from here on a table of the distribution function would be large
 
 @dataclass(frozen=True)
 class Trials:
-    """Per trial: whether a threshold was certified, which, after how many records and rounds, and its bounds."""
+    """Per trial: whether a threshold was certified, which, after how many records and rounds, and its bounds. Of groups
+    with claims of their own, whether all of them were; `rows` has what each picked, -1 for nothing."""
 
     certified: np.ndarray[tuple[int], np.dtype[np.bool_]]
     threshold: np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -39,6 +41,7 @@ class Trials:
     rounds: np.ndarray[tuple[int], np.dtype[np.int64]]
     slots: np.ndarray[tuple[int, int], np.dtype[np.int64]]
     acceptance_lower: np.ndarray[tuple[int], np.dtype[np.float64]]
+    rows: np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
 
 def streams(
@@ -77,8 +80,8 @@ def simulate(
         return _simulate_sealed(registration, sites, trials=trials, seed=seed, draw=draw)
     rule, policy = registration.mechanism, registration.schedule.policy
     rng = np.random.default_rng([seed, 2])
-    outcome = _Outcome(trials, len(registration.sites))
-    noise = np.zeros((trials, *released_shape(rule)), dtype=np.int64)
+    outcome = _Outcome(registration, trials)
+    noise = np.zeros((trials, *rule.shape), dtype=np.int64)
     now: Look | None = None
     last, going = empty(registration), np.arange(trials)
     units, accepted = list[int](), list[Floats]()
@@ -87,15 +90,19 @@ def simulate(
         seen = masses(registration, rule.basis.encode(total[going]) + noise[going], tally.noises)
         now = look(registration, Sample(seen, tally.total, transfer(registration, tally)), now)
         last, outcome.rounds_seen = tally, outcome.rounds_seen + 1
-        units, accepted = [*units, tally.arrived], [*accepted, _accepted(now)]
-        may = gains_little(units, accepted) if policy == "enough" else np.full(going.size, policy != "final")
-        on = ~outcome.note(now, tally, going, may & now.certified.any(axis=-1))
+        rows, shown = picked(registration, now)
+        units, accepted = [*units, tally.arrived], [*accepted, shown]
+        may: Bools = np.full(going.size, policy != "final")
+        if policy == "enough":
+            may = np.asarray(gains_little(units, accepted).all(axis=-1))
+        on = ~outcome.note(rows, shown, tally, going, may & (rows >= 0).all(axis=-1))
         if not on.any():
             return outcome.trials(last)
         if not on.all():
             going, now, accepted = going[on], _only(now, on), [each[on] for each in accepted]
     if now is not None:
-        outcome.note(now, last, going, np.asarray(now.certified.any(axis=-1)))
+        rows, shown = picked(registration, now)
+        outcome.note(rows, shown, last, going, np.asarray((rows >= 0).any(axis=-1)))
     return outcome.trials(last)
 
 
@@ -103,10 +110,10 @@ def _simulate_sealed(
     registration: Registration, sites: Sequence[Support], *, trials: int, seed: int, draw: Draw
 ) -> Trials:
     """Do the same for a sealed registration, whose looks are registered."""
-    rng, outcome, rule = np.random.default_rng([seed, 2]), _Outcome(trials, len(sites)), registration.mechanism
+    rng, outcome, rule = np.random.default_rng([seed, 2]), _Outcome(registration, trials), registration.mechanism
     encoded = [replace(site, masses=contrasts(rule.contrasts, site.masses)) for site in sites]
     played = list(streams(registration, encoded, trials=trials, seed=seed, draw=draw))
-    noise, looks, last = np.zeros((trials, sum(rule.lengths)), dtype=np.int64), [], empty(registration)
+    noise, looks, last = np.zeros((trials, *rule.shape), dtype=np.int64), [], empty(registration)
     for number, (tally, total) in enumerate(played, start=1):
         noise = noise + _added(rng, registration, tally.noises - last.noises, noise.shape)
         before, last, outcome.rounds_seen = last.noises, tally, number
@@ -115,16 +122,23 @@ def _simulate_sealed(
             continue
         looks.append(sealed.see(registration, replace(tally, sums=total + noise), before, share))
         if number == len(played) or registration.schedule.policy != "final":
-            now, still = sealed.decide(registration, looks), outcome.threshold < 0
-            outcome.note(now, tally, np.arange(trials), now.certified.any(axis=-1) & still)
-        if (outcome.threshold >= 0).all():
+            rows, shown = picked(registration, sealed.decide(registration, looks))
+            done = (rows >= 0).any(axis=-1) if number == len(played) else (rows >= 0).all(axis=-1)
+            outcome.note(rows, shown, tally, np.arange(trials), done & ~outcome.stopped)
+        if outcome.stopped.all():
             break
     return outcome.trials(last)
 
 
-def _accepted(now: Look) -> Floats:
-    """Return the acceptance bound of the certified threshold per trial, 0 where there is none."""
-    return np.asarray(np.where(now.certified, now.acceptance_lower, 0.0).max(axis=-1))
+def picked(registration: Registration, now: Look) -> tuple[Ints, Floats]:
+    """Return per trial the certified row with the largest acceptance bound, of every group with a claim of its own (-1
+    for none), and that bound (0)."""
+    blocks = len(registration.cuts) if several(registration.claims) else 1
+    certified, bound = (each.reshape(*each.shape[:-1], blocks, -1) for each in (now.certified, now.acceptance_lower))
+    best = np.where(certified, bound, -1.0).argmax(axis=-1)
+    shown = np.take_along_axis(bound, best[..., None], -1)[..., 0]
+    there, first = certified.any(axis=-1), np.arange(blocks) * certified.shape[-1]
+    return np.where(there, best + first, -1), np.where(there, shown, 0.0)
 
 
 def _only(now: Look, on: NDArray[np.bool_]) -> Look:
@@ -168,23 +182,25 @@ def _edges(scale: float) -> Floats:
 
 
 class _Outcome:
-    def __init__(self, trials: int, sites: int) -> None:
-        self.threshold = np.full(trials, -1, dtype=np.int64)
+    def __init__(self, registration: Registration, trials: int) -> None:
+        members = len(registration.cuts) if several(registration.claims) else 1
+        self.rows = np.full((trials, members), -1, dtype=np.int64)
+        self.stopped = np.zeros(trials, dtype=np.bool_)
         self.records = np.zeros(trials, dtype=np.int64)
         self.rounds = np.zeros(trials, dtype=np.int64)
-        self.slots = np.zeros((trials, sites), dtype=np.int64)
+        self.slots = np.zeros((trials, len(registration.sites)), dtype=np.int64)
         self.acceptance = np.zeros(trials)
         self.rounds_seen = 0
 
-    def note(self, now: Look, tally: Tally, going: Ints, stop: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def note(self, rows: Ints, shown: Floats, tally: Tally, going: Ints, stop: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Record the certificates of those trials under way that stop here; return which these are."""
-        best, where = np.argmax(np.where(now.certified, now.acceptance_lower, -1.0), axis=-1), going[stop]
-        self.threshold[where] = best[stop]
+        where = going[stop]
+        self.rows[where], self.acceptance[where], self.stopped[where] = rows[stop], shown[stop].sum(axis=-1), True
         self.records[where], self.rounds[where], self.slots[where] = tally.arrived, self.rounds_seen, tally.slots
-        self.acceptance[where] = np.take_along_axis(now.acceptance_lower, best[:, None], -1)[stop, 0]
         return stop
 
     def trials(self, last: Tally) -> Trials:
-        open_ = self.threshold < 0
+        open_ = (self.rows < 0).any(axis=1)
         self.records[open_], self.slots[open_], self.rounds[open_] = last.arrived, last.slots, self.rounds_seen
-        return Trials(~open_, self.threshold, self.records, self.rounds, self.slots, self.acceptance)
+        first = self.rows[:, 0]
+        return Trials(np.asarray(~open_), first, self.records, self.rounds, self.slots, self.acceptance, self.rows)

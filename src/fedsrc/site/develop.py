@@ -15,11 +15,12 @@ from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Ints
 from fedsrc.maths.quantiles import score_grid
 from fedsrc.protocol.disclosure import replacement_rho
+from fedsrc.protocol.panels import Groups, Scores
 from fedsrc.protocol.protection import IN_SUFFIXES, Development, Noised
 from fedsrc.protocol.registration import Registration, There, Thresholds
-from fedsrc.records.development import development_count, development_rows, names_of
+from fedsrc.records.development import development_count, development_rows, names_of, units_for
 from fedsrc.records.masses import histogram
-from fedsrc.records.units import Records, check_unit, units_of
+from fedsrc.records.units import Records, check_unit
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.release import noised
 from fedsrc.site.site import note_development, open_sites
@@ -61,15 +62,24 @@ def _make_development(draft: Registration, records: Records, development: Develo
 def released(grid: Registration, masses: Ints, units: int) -> Noised:
     """Add noise to the two histograms of so many units over the public grid."""
     rule, points = grid.mechanism, grid.thresholds.values
-    first, second = noised(rule, masses).tolist()
-    return Noised(privacy=grid.privacy, units=units, grid=points, scale=rule.scale, first=first, second=second)
+    first, second = map(tuple, np.moveaxis(noised(rule, masses), -2, 0).reshape(2, -1).tolist())
+    return Noised(
+        privacy=grid.privacy, units=units, grid=points, scale=rule.scale, first=first, second=second,
+        blocks=grid.block_names,
+    )  # fmt: skip
 
 
 def over_grid(draft: Registration) -> Registration:
     """Return the draft with the public score grid for thresholds and the encoding of development releases."""
-    points = score_grid()
-    thresholds = Thresholds(values=points, weights=(1 / len(points),) * len(points), origin="grid")
-    return draft.model_copy(update={"thresholds": thresholds, "encoding": IN_SUFFIXES})
+    points, claims = score_grid(), draft.claims
+    even = (1 / len(points),) * len(points)
+    thresholds = Thresholds(values=points, weights=even, origin="grid")
+    if isinstance(claims, Groups):
+        claims = claims.model_copy(update={"own": None})
+    if isinstance(claims, Scores):
+        others = tuple(each.model_copy(update={"values": points, "weights": even}) for each in claims.others)
+        claims = claims.model_copy(update={"others": others})
+    return draft.model_copy(update={"thresholds": thresholds, "encoding": IN_SUFFIXES, "claims": claims})
 
 
 def development_masses(grid: Registration, records: Records, development: Development) -> Ints:
@@ -77,8 +87,7 @@ def development_masses(grid: Registration, records: Records, development: Develo
     settings = grid.privacy
     check_unit(records, settings.unit if settings.unit == "source" or settings.independent else None, "the table")
     keep = development_rows(records, development, settings.unit)
-    sites = [units_of(records, name, settings.unit, max_answers=settings.max_answers, keep=keep)
-             for name in records.site_names]  # fmt: skip
+    sites = [units_for(grid, records, name, keep) for name in records.site_names]
     return np.asarray(np.sum([histogram(grid, units) for units in sites], axis=0), dtype=np.int64)
 
 
@@ -114,4 +123,14 @@ def _again(stored: bytes, draft: Registration, ledger: Ledger, *, public: bool) 
             where=str(ledger.path),
             hint=f"register with `unit={release.privacy.unit!r}`, take `grid=`, or bring other records",
         )
+    if release.blocks != draft.block_names:
+        raise FedsrcError(
+            f"the development records of this table were released before, {_for(release.blocks)}",
+            where=str(ledger.path),
+            hint="register for the same groups or scores, take `grid=`, or bring other records",
+        )
     return release
+
+
+def _for(blocks: tuple[str, ...]) -> str:
+    return f"for {', '.join(map(repr, blocks))}" if blocks else "for one score, without groups"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from fedsrc.common.words import ADJACENCY
+from fedsrc.common.words import ADJACENCY, neighbour
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.privacy import epsilon_tight
 from fedsrc.protocol.disclosure import (
@@ -13,10 +13,12 @@ from fedsrc.protocol.disclosure import (
     collusion_words,
     epsilon_against,
     epsilon_among,
+    floor_of,
     noise_words,
     other_of,
     replacement_rho,
 )
+from fedsrc.protocol.panels import Groups, Scores
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.order import IN_ORDER
 from fedsrc.site.ledger import DELTA, Account, Ledger
@@ -79,21 +81,36 @@ def describe_registration(registration: Registration, site: str) -> list[str]:
     schedule = registration.schedule
     cohort = None if registration.cohorts is None else registration.cohorts.of(site).name
     grows = "" if schedule.growth == 1 else f", {schedule.growth:g} times as many each round"
+    floor, against = floor_of(registration), epsilon_against(registration, other)
     return [
         f"Registration {registration.digest}",
         f"  {_purpose(registration)}",
         f"  (its word for the loss: {claim.loss}; for the traffic: {claim.population})",
+        *_panel(registration),
         f"  asks for noised totals of about {asked.usual:,} {privacy.unit}s at a time{grows} (at most {asked.most:,} in"
         f" one request{behind}), and {capacity} in all",
         f"  each {privacy.unit} once: epsilon {privacy.epsilon:g} at delta {privacy.delta:g} (smaller is more private)",
         *_against_whom(registration, site),
         f"  with {noise_words(registration, cohort)}",
-        f"  protected against: one {privacy.unit} {ADJACENCY[privacy.adjacency]}",
-        *([f"  {beside_words(privacy.unit, other, epsilon_against(registration, other))}"] if privacy.private else []),
+        f"  protected against: one {privacy.unit} {neighbour(privacy.adjacency, floor)}",
+        *([f"  {beside_words(privacy.unit, other, against, floor)}"] if privacy.private else []),
         f"  server key  {registration.server_key or 'none'}",
         f"  {who} key  {registration.key_of(site) or 'none'}",
         *_members(registration, site),
     ]
+
+
+def _panel(registration: Registration) -> list[str]:
+    """Say which further columns a panel reads, and what it makes of them."""
+    claims, listed = registration.claims, ", ".join(map(repr, registration.block_names))
+    if isinstance(claims, Scores) and not claims.others:
+        return [f"  by the score {listed}, the least at {', '.join(map(str, claims.checkpoints))} tokens and the end"]
+    if isinstance(claims, Scores):
+        return [f"  by the best of the scores {listed}: each unit counts in the totals of every one"]
+    if isinstance(claims, Groups):
+        kept = f", and a source counts whole in at most {claims.most} of them" if claims.span == "whole" else ""
+        return [f"  with totals for each of these groups, by the column {claims.column!r}: {listed}{kept}"]
+    return []
 
 
 def _against_whom(registration: Registration, site: str) -> list[str]:

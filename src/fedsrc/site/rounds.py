@@ -23,6 +23,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.protocol.messages import Request
 from fedsrc.protocol.registration import OnDemand, Registration
 from fedsrc.records.development import calibrating
+from fedsrc.records.masses import accepted_somewhere
 from fedsrc.records.order import Positions
 from fedsrc.records.units import Records, Units
 from fedsrc.site.label_file import Label, by_answer, read_labels
@@ -153,9 +154,10 @@ def _check_due(registration: Registration, opened: Opened, missing: int) -> None
 
 
 def _needed(registration: Registration, units: Units) -> list[int]:
-    """Return the rows of the answers at or above the lowest threshold. What another row holds has no say."""
+    """Return the rows of the answers at or above the lowest threshold: of their group, or of any score. What another
+    row holds has no say."""
     assert units.rows is not None  # of a table in memory
-    found: list[int] = units.rows[units.score >= registration.thresholds.values[0]].tolist()
+    found: list[int] = units.rows[accepted_somewhere(registration, units)].tolist()
     return found
 
 

@@ -21,6 +21,7 @@ from fedsrc.protocol.disclosure import replacement_rho
 from fedsrc.protocol.handshake import Hello
 from fedsrc.protocol.messages import Link, Order, Request
 from fedsrc.protocol.registration import Registration
+from fedsrc.records.columns import further_scores
 from fedsrc.records.development import calibrating, cut_words, names_of
 from fedsrc.records.masses import counted
 from fedsrc.records.order import IN_ORDER, Positions
@@ -31,8 +32,6 @@ from fedsrc.site.masks import mask_release
 from fedsrc.site.recognition import DEVELOPMENT, Intake
 from fedsrc.site.release import make_release
 from fedsrc.site.rounds import Demand, settle
-
-NONE = Units(np.zeros(1, dtype=np.int64), np.zeros(0), np.zeros(0), None)  # of a cohort's member that gives none
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def release_together(sites: Mapping[str, Site], request: Request) -> bytes:
             counts = [site.count(first, n) for (site, n), first in zip(taking, firsts, strict=True)]
         else:
             counts = [counted(registration, each) for each in units]
-        total = np.asarray(np.sum(counts or [counted(registration, NONE)], axis=0), dtype=np.int64)
+        total = np.asarray(np.sum(counts or [counted(registration, _none(registration))], axis=0), dtype=np.int64)
         release = make_release(registration, request, total, link, order=order, time=utc_now(), labels=labels)
         if one.mask is not None:
             release = mask_release(registration, request, release, one.name, sum(slots), one.mask)
@@ -109,6 +108,12 @@ def release_together(sites: Mapping[str, Site], request: Request) -> bytes:
     if registration.on_demand and one.ledger.stored(request) is None:
         labelled = settle(registration, one.ledger.open(takes, request, rho, fails=fails), demands)
     return one.ledger.answer(takes, request, rho, make, fails=fails)
+
+
+def _none(registration: Registration) -> Units:
+    """Return no units: what a cohort's member gives that is asked for none."""
+    start, others = np.zeros(1, dtype=np.int64), np.zeros((0, len(further_scores(registration))))
+    return Units(start, np.zeros(0), np.zeros(0), None, group=np.zeros(0, dtype=np.int64), others=others)
 
 
 def open_sites(

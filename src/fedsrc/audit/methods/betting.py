@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 from fedsrc.audit.methods.setting import Aim, Evidence, Method, Rule, Verdict, column, from_contrast
 from fedsrc.maths import betting
 from fedsrc.maths.arrays import Floats
-from fedsrc.server.bounds import nested
+from fedsrc.protocol.panels import One
+from fedsrc.server.panel import nested
 
 CACHED = 600  # looks times thresholds whose bets fit the processor's cache
 TILTS = np.geomspace(0.05, 8.0, 48)
@@ -48,7 +49,7 @@ def acceptance_lower(evidence: Evidence, aim: Aim) -> Floats:
         evidence.accepted, evidence.V_A, column(evidence.records), eta=column(evidence.eta),
         bets=betting.centres(aim.min_acceptance), alpha_a=aim.acceptance_budget, w=np.full(m, 1.0 / m),
     )  # fmt: skip
-    return nested(a)
+    return nested(One(), a, 1)
 
 
 def by_parts(bound: Callable[[Evidence], Floats], evidence: Evidence) -> Floats:

@@ -16,8 +16,12 @@ except ImportError as error:
 DECISION = "decision"
 
 
-def gated(gate: Gate, fallback: Any, *, answer: str = "answer", score: str = "score") -> Runnable[Any, Any]:
+def gated(
+    gate: Gate, fallback: Any, *, answer: str = "answer", score: str = "score", group: str = "group"
+) -> Runnable[Any, Any]:
     """Return a runnable that passes on `input[answer]` if `input[score]` is accepted, and otherwise the fallback.
+
+    If the certificate lists groups, `input[group]` is the answer's.
 
     The fallback is a value that stands in for the answer, or a runnable or function that gets the input with the
     decision under the key "decision". Nothing is streamed before the score is there and accepted.
@@ -28,7 +32,7 @@ def gated(gate: Gate, fallback: Any, *, answer: str = "answer", score: str = "sc
     def decide(given: Any) -> dict[str, Any]:
         if not isinstance(given, Mapping):
             raise FedsrcError(f"the gate was given {type(given).__name__}, not a dict with {answer!r} and {score!r}")
-        return {**given, DECISION: gate.decide(given.get(score))}
+        return {**given, DECISION: gate.decide(given.get(score), group=given.get(group))}
 
     def accepted(given: dict[str, Any]) -> bool:
         return bool(given[DECISION].accepted)

@@ -1,6 +1,6 @@
 """The service: decisions on scores, the certificate in force, health and metrics, and an OpenAPI description of them.
 
-Only scores come in; no question, no answer. A refused request is told in words, never with what it sent.
+Only scores and groups come in; no question, no answer. A refused request is told in words, never with what it sent.
 """
 
 from __future__ import annotations
@@ -9,27 +9,30 @@ import json
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.exceptions import HTTPException
 
-from fedsrc.gate.gate import Gate, Reason, Status
+from fedsrc.gate.decision import Reason
+from fedsrc.gate.gate import Gate, Status
 from fedsrc.gate.service.metrics import CONTENT_TYPE, Metrics
 from fedsrc.gate.service.throttle import Limits, Throttle
 
 MOST_SCORES = 1_000
 TWICE = "body: a name is given twice"
-OUR_NAMES = ("body", "score", "scores")
-ABOUT = "Accepts a score if it reaches a certified threshold. Only scores come in: no question, no answer."
+OUR_NAMES = ("body", "score", "scores", "group", "groups")
+ABOUT = "Accepts a score if it reaches a certified threshold. Only scores and groups come in: no question, no answer."
 Score = Annotated[
     float | None,
     Field(description="On the registered scale, [0, 1] unless one was registered; anything else is not accepted."),
 ]
+
+Group = Annotated[str | None, Field(description="As the certificate lists it; needed if it lists groups.")]
 
 
 class Sent(BaseModel):
@@ -39,15 +42,23 @@ class Sent(BaseModel):
 
 
 class Question(Sent):
-    """One score."""
+    """One score, and the answer's group."""
 
     score: Score
+    group: Group = None
 
 
 class AskedMany(Sent):
-    """Several scores."""
+    """Several scores, and the group of each answer: as many, in the same order."""
 
     scores: Annotated[list[Score], Field(min_length=1, max_length=MOST_SCORES)]
+    groups: Annotated[list[Group], Field(max_length=MOST_SCORES)] | None = None
+
+    @model_validator(mode="after")
+    def _as_many(self) -> Self:
+        if self.groups is not None and len(self.groups) != len(self.scores):
+            raise ValueError("there are not as many groups as scores")
+        return self
 
 
 class Decided(BaseModel):
@@ -55,7 +66,7 @@ class Decided(BaseModel):
 
     accepted: bool
     reason: Reason
-    threshold: float
+    threshold: float | None
     certificate: str = Field(pattern="^[0-9a-f]{64}$")
     target_risk: float
 
@@ -104,14 +115,14 @@ def application(gate: Gate, metrics: Metrics) -> FastAPI:
     @app.post("/v1/decide", responses=READS, response_model=Decided)
     async def decide(asked: Question) -> JSONResponse:
         """Decide on one score."""
-        decision = gate.decide(asked.score)
+        decision = gate.decide(asked.score, group=asked.group)
         metrics.decisions[decision.reason] += 1
         return JSONResponse(decision._asdict())
 
     @app.post("/v1/decide/batch", responses=READS, response_model=DecidedMany)
     async def decide_many(asked: AskedMany) -> JSONResponse:
         """Decide on several scores, in their order, all by the same certificate."""
-        decisions = gate.decide_all(asked.scores)
+        decisions = gate.decide_all(asked.scores, groups=asked.groups)
         metrics.decisions.update(each.reason for each in decisions)
         return JSONResponse({"decisions": [each._asdict() for each in decisions]})
 

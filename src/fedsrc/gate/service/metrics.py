@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from fedsrc.gate.gate import ACCEPTED, REASONS, Reason, Status
+from fedsrc.gate.decision import ACCEPTED, REASONS, Reason
+from fedsrc.gate.gate import Status
 
 REFUSED = (404, 405, 408, 413, 421, 422, 429, 500)
 MONITOR = ("certified", "still supported", "alarm", "no valid status")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})  # of a label
 Samples = Iterable[tuple[Mapping[str, str], float]]
 
 
@@ -41,8 +43,8 @@ class Metrics:
                            [({}, float(status.accepting))])  # fmt: skip
         yield from _family("fedsrc_gate_certificate_seconds_left", "gauge", "Seconds until the certificate expires.",
                            [({}, status.seconds_left)])  # fmt: skip
-        yield from _family("fedsrc_gate_threshold", "gauge", "The threshold in force.",
-                           [({"certificate": status.certificate}, status.threshold)])  # fmt: skip
+        yield from _family("fedsrc_gate_threshold", "gauge", "The threshold in force, of each group if there are any.",
+                           _thresholds(status))  # fmt: skip
         if status.monitor or status.monitor_problem:
             now = "no valid status" if status.monitor_problem else status.monitor
             yield from _family("fedsrc_gate_monitor", "gauge", "1 for where the monitor stands.",
@@ -51,9 +53,17 @@ class Metrics:
                            [({"certificate": status.certificate}, status.target_risk)])  # fmt: skip
 
 
+def _thresholds(status: Status) -> Samples:
+    certificate = {"certificate": status.certificate}
+    if status.groups is None:
+        return [] if status.threshold is None else [(certificate, status.threshold)]
+    shown = {name: value for name, value in status.groups.items() if value is not None}
+    return [({**certificate, "group": name}, value) for name, value in shown.items()]
+
+
 def _family(name: str, kind: str, words: str, samples: Samples) -> Iterator[str]:
     yield f"# HELP {name} {words}"
     yield f"# TYPE {name} {kind}"
     for labels, value in samples:
-        inside = ",".join(f'{label}="{text}"' for label, text in labels.items())
+        inside = ",".join(f'{label}="{text.translate(ESCAPES)}"' for label, text in labels.items())
         yield f"{name}{{{inside}}} {value!r}" if inside else f"{name} {value!r}"

@@ -40,6 +40,10 @@ class TokenScores:
         if not np.all(np.isfinite(self.entropy)) or np.any(self.entropy < -1e-3):
             raise FedsrcError("a model gave entropies that are not numbers of at least zero")
 
+    def first(self, n: int) -> TokenScores:
+        """Return what a causal model gives the first tokens: the same."""
+        return TokenScores(self.tokens[:n], self.logprobs[:n], self.entropy[:n], self.offsets[:n])
+
 
 class LanguageModel(Protocol):
     """What a backend offers. `identity` goes into the manifest: everything that decides its numbers."""
