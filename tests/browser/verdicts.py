@@ -25,7 +25,9 @@ from tests.browser.runs import (
     Stepped,
     abstention,
     begin,
+    by_scores,
     demo_run,
+    grouped,
     live_page,
     page_of,
     twenty_sites,
@@ -66,7 +68,7 @@ def main(docs: Path) -> None:
         head = ABOUT.format(version=found.version, axe=_axe_version(), contrast=palette.lowest())
         table = [f"| {' | '.join(NAMES)} |", "| --- | ---: | --- | ---: | ---: | ---: | ---: | --- | ---: |"]
         Path("labels").mkdir()
-        labels = _labelling(found, Path("labels"))
+        labels = _labelling(found, Path("labels").absolute())
         lines = [*table, *_card(found, card, docs), *labels, *_live(found, Path("watched"), docs)]
         text = head + "\n".join([*lines, "", *_hostile(found, run, folder), "", *_facts(found, card, docs)])
     write_whole(docs / "results" / "browser.md", text.encode() + b"\n")
@@ -167,14 +169,15 @@ def _facts(found: Browser, card: Path, docs: Path) -> list[str]:
 
 
 def _others(found: Browser, docs: Path) -> dict[str, int]:
-    """Print the cards of other runs: an abstention, an alarm, twenty sites. A picture of the last two."""
-    for name in ("few", "many"):
+    """Print the cards of other runs: an abstention, an alarm, twenty sites, groups, scores. A picture of two."""
+    for name in ("few", "many", "groups", "scores"):
         Path(name).mkdir()
     many, printed = twenty_sites(Path("many")), dict[str, int]()
     alarm = Watched("alarm", "ALARM after 2,000 fresh records: the share of unsupported answers has risen above 20%.")
     views = {
         "an abstention": view_run(abstention(Path("few"))), "an alarm": view_run(many, monitor=alarm),
-        "twenty sites": view_run(many),
+        "twenty sites": view_run(many), "twelve groups": view_run(grouped(Path("groups"))),
+        "two scores": view_run(by_scores(Path("scores"))),
     }  # fmt: skip
     for name, view in views.items():
         place = Path("other.html").absolute()
