@@ -1,10 +1,10 @@
 """The rooms of the package, and the four bans between them; the surface; what stays light.
 
 Mutants killed: a site that imports the server or the other way round, a gate that needs records, scores that know the
-protocol, a command or a report that leans on the demo, two rooms or two modules that import each other (lazily too),
-a module put into the root, a room that leans on the
-face, a formula that reads a file, a name of the surface without a home, a heavy library loaded
-by `fedsrc --help`, `import fedsrc` or `from fedsrc import Gate`, a test that leans on a benchmark.
+protocol, a gate that knows the app which reads texts, a command or a report that leans on the demo, two rooms or two
+modules that import each other (lazily too), a module put into the root, a room that leans on the face, a formula that
+reads a file, a name of the surface without a home, a heavy library loaded by `fedsrc --help`, `import fedsrc` or
+`from fedsrc import Gate`, a test that leans on a benchmark.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROOT = REPOSITORY / "src" / "fedsrc"
 FILES = sorted(path for path in ROOT.rglob("*.py") if "__pycache__" not in path.parts)
 ROOMS = {
     "common", "maths", "protocol", "records", "site", "server", "planning", "simulate", "federation", "gate", "monitor",
-    "report", "data", "scores", "audit", "demo", "cli", "labelling",
+    "report", "data", "scores", "audit", "demo", "cli", "labelling", "guardrail",
 }  # fmt: skip
 HEAVY = ("polars", "scipy", "opendp", "joblib", "numpy", "matplotlib", "jinja2", "rich")
 
@@ -89,6 +89,13 @@ def test_site_and_server_do_not_know_each_other() -> None:
 def test_a_gate_needs_the_protocol_alone() -> None:
     """Ban 2."""
     assert rooms_used_by("gate") <= {"protocol", "common", "errors"}
+
+
+def test_only_the_guardrail_sees_texts_and_decides() -> None:
+    """It is above gate and scores, which do not know it; of the rest it needs what they need."""
+    assert {"gate", "scores"} <= rooms_used_by("guardrail") <= {"gate", "scores", "data", "protocol", "errors"}
+    assert [room for room in ROOMS if "guardrail" in rooms_used_by(room)] == ["cli"]
+    assert not rooms_used_by("scores") & {"gate"}
 
 
 @pytest.mark.parametrize("room", ["scores", "data"])

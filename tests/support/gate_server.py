@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from fedsrc.gate.gate import Gate
-from fedsrc.gate.service.serving import bind, server
+from fedsrc.gate.service.serving import Maker, bind, server
 from fedsrc.gate.service.throttle import Limits
 
 PATIENCE = 60.0
@@ -50,9 +50,11 @@ class Client:
 
 
 @contextmanager
-def serving(gate: Gate, limits: Limits | None = None, host: str = "127.0.0.1") -> Iterator[int]:
+def serving(
+    gate: Gate, limits: Limits | None = None, host: str = "127.0.0.1", make: Maker | None = None
+) -> Iterator[int]:
     """Serve on a free port, which is given."""
-    running = server(gate, limits or Limits(rate=1e9))
+    running = server(gate, limits or Limits(rate=1e9), make)
     with bind(host, 0) as listener:
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
         thread.start()

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedsrc.cli.options import FORMAT, LIFE, TRUST_NEEDED, listening, named, options
+from fedsrc.cli.options import FORMAT, LIFE, TRUST_NEEDED, Option, listening, named, options
 from fedsrc.cli.output import show
 from fedsrc.cli.streams import say
 from fedsrc.cli.types import QUOTED, SHARE, AnyPath
@@ -22,10 +22,16 @@ from fedsrc.gate.gate import Gate, Status
 from fedsrc.protocol.certificate import Certificate, parse_signed
 from fedsrc.protocol.scale import Scale
 
+if TYPE_CHECKING:
+    from fedsrc.gate.service.serving import Maker
+    from fedsrc.gate.service.throttle import Limits, Throttle
+
 CLAIMED: dict[str, Callable[[str], object]] = {
     "target_risk": float, "failure_probability": float, "groups": QUOTED.parse
 }  # fmt: skip
 DAY = 86_400
+ROLES = ("system", "developer", "tool", "user")
+ABOUT_EVIDENCE = "Role of messages that hold the evidence; repeatable. The last of the user is the question."
 CERTIFICATE = [
     click.argument("certificate", type=AnyPath),
     TRUST_NEEDED,
@@ -48,7 +54,7 @@ CERTIFICATE = [
 def gate_command() -> None:
     """Accept or abstain by CERTIFICATE, a run folder or a certificate file.
 
-    Exit status of check: 0 accepted, 1 abstained, 2 error. Of serve: 0 when it was told to stop, 2 error.
+    Exit status of check: 0 accepted, 1 abstained, 2 error. Of serve and guard: 0 when told to stop, 2 error.
     """
 
 
@@ -74,21 +80,66 @@ def check_command(score: float, group: str | None, output: str, **given: Any) ->
     sys.exit(0 if decision.accepted else 1)
 
 
+def _serving(port: int, max_bytes: int) -> list[Option[Any]]:
+    """Declare how a command serves a gate."""
+    return [
+        *CERTIFICATE,
+        *listening(port, "Where to listen."),
+        click.option("--allow-host", multiple=True, help="Host name that clients may use besides --host; repeatable."),
+        click.option("--rate", type=click.FloatRange(1), default=1000, help="Requests a second, all clients."),
+        click.option("--max-bytes", type=click.IntRange(1), default=max_bytes, help="Largest body."),
+        click.option(
+            "--reload-seconds",
+            type=click.FloatRange(0.01),
+            default=5.0,
+            help="How often to look for a renewed certificate.",
+        ),
+        FORMAT,
+    ]
+
+
 @gate_command.command("serve")
-@options(CERTIFICATE)
-@options(listening(8321, "Where to listen."))
-@click.option("--allow-host", multiple=True, help="Host name that clients may use besides --host; repeatable.")
-@click.option("--rate", type=click.FloatRange(1), default=1000, help="Requests a second, all clients.")
-@click.option("--max-bytes", type=click.IntRange(1), default=65536, help="Largest body.")
-@click.option(
-    "--reload-seconds", type=click.FloatRange(0.01), default=5.0, help="How often to look for a renewed certificate."
-)
-@FORMAT
-def serve_command(
-    host: str, port: int, allow_host: tuple[str, ...], rate: float, max_bytes: int, reload_seconds: float, output: str,
-    **given: Any,
-) -> None:  # fmt: skip
+@options(_serving(8321, 65_536))
+def serve_command(**given: Any) -> None:
     """Serve decisions over HTTP; /openapi.json describes it. SIGTERM ends it, SIGUSR1 halts the gate."""
+    _serve("Gate", **given)
+
+
+@gate_command.command("guard")
+@options(_serving(8322, 1 << 20))
+@click.option("--scorer", help="The score that was certified, computed here from the texts: one that needs no model.")
+@click.option("--evidence", multiple=True, type=click.Choice(ROLES), default=ROLES[:1], help=ABOUT_EVIDENCE)
+@click.option("--score-header", help="Instead: header in which whoever calls the proxy gives the score, as a number.")
+@click.option("--group-header", help="Header in which whoever calls the proxy names the answer's group.")
+@click.option("--group-param", help="Parameter that names the group in the proxy's configuration of the guardrail.")
+@click.option("--trust-callers", is_flag=True, help="Take scores and groups from headers: who calls can say anything.")
+@click.option("--fallback", help="Text to show in place of answers that are not accepted.  [default: they are blocked]")
+def guard_command(
+    scorer: str | None, evidence: tuple[str, ...], score_header: str | None, group_header: str | None,
+    group_param: str | None, trust_callers: bool, fallback: str | None, **given: Any,
+) -> None:  # fmt: skip
+    """Serve LiteLLM's guardrail route: texts come in, and only answers that the gate accepts pass."""
+    try:
+        from fedsrc.guardrail.app import Source, check_score, guardrail, scorer_of
+    except ImportError as error:
+        raise MissingExtraError(str(error.name), "gate") from error
+    if (score_header or group_header) and not trust_callers:
+        hint = "say that you mean it with --trust-callers, or use --scorer and --group-param"
+        raise FedsrcError("whoever calls the proxy sets its headers, and could have any answer accepted", hint=hint)
+    run = scorer_of(scorer) if scorer else None
+    source = Source(run, score_header, frozenset(evidence), group_header, group_param, fallback)
+
+    def make(gate: Gate, limits: Limits) -> Throttle:
+        return guardrail(gate, source, limits)
+
+    _serve("Guardrail", make, lambda gate: check_score(gate, scorer, given["claim"] or {}), **given)
+
+
+def _serve(
+    name: str, make: Maker | None = None, check: Callable[[Gate], None] = lambda _: None, *, host: str, port: int,
+    allow_host: tuple[str, ...], rate: float, max_bytes: int, reload_seconds: float, output: str, **given: Any,
+) -> None:  # fmt: skip
+    """Serve a gate, with the app that `make` makes of it, until told to stop."""
     try:
         from fedsrc.gate.service.hosts import LOOPBACK, host_names
         from fedsrc.gate.service.serving import bind, serve
@@ -96,6 +147,7 @@ def serve_command(
     except ImportError as error:
         raise MissingExtraError(str(error.name), "gate") from error
     gate = gate_of(**given)
+    check(gate)
     limits = Limits(max_bytes=max_bytes, rate=rate, hosts=host_names(host, allow_host))
     if host not in LOOPBACK:
         say(f"warning: {host} is not this machine alone, and this is HTTP without encryption or a password.")
@@ -109,9 +161,9 @@ def serve_command(
             if output == "json":
                 show(output, {"address": address, **asdict(gate.status())})
             else:
-                say(f"Gate at {address}: {_promise(gate.status())}")
+                say(f"{name} at {address}: {_promise(gate.status())}")
 
-        serve(gate, listener, limits, ready)
+        serve(gate, listener, limits, ready, make)
     say("Stopped.")
 
 

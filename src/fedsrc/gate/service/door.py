@@ -25,7 +25,7 @@ from fedsrc.gate.service.throttle import Limits, Throttle
 
 MOST_SCORES = 1_000
 TWICE = "body: a name is given twice"
-OUR_NAMES = ("body", "score", "scores", "group", "groups")
+OUR_NAMES = ("body", "score", "scores", "group", "groups", "input_type", "texts")
 ABOUT = "Accepts a score if it reaches a certified threshold. Only scores and groups come in: no question, no answer."
 Score = Annotated[
     float | None,

@@ -17,7 +17,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.gate.gate import Gate
 from fedsrc.gate.service.door import service
 from fedsrc.gate.service.signals import halted_by_signal
-from fedsrc.gate.service.throttle import SAFE_HEADERS, Limits
+from fedsrc.gate.service.throttle import SAFE_HEADERS, Limits, Throttle
 
 HEADER_BYTES = 16_384
 TOO_LARGE = 431
@@ -25,6 +25,7 @@ CONNECTIONS = 512
 IDLE_SECONDS = 30  # a connection may rest between requests
 HEADER_SECONDS = 10.0  # and a request's header must then be there whole
 LAST_SECONDS = 10  # for requests under way when told to stop
+Maker = Callable[[Gate, Limits], Throttle]  # of another app than the gate's own
 REFUSALS = {400: "this is no HTTP request as this service reads it", 431: "the header is too large"}
 
 
@@ -119,20 +120,22 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def server(gate: Gate, limits: Limits | None = None) -> uvicorn.Server:
+def server(gate: Gate, limits: Limits, make: Maker | None = None) -> uvicorn.Server:
     """Return the HTTP server. It logs its own faults, and nothing that a client can make it repeat."""
     config = uvicorn.Config(
-        service(gate, limits), http=Impatient, loop="asyncio", ws="none", lifespan="off", access_log=False,
+        (make or service)(gate, limits), http=Impatient, loop="asyncio", ws="none", lifespan="off", access_log=False,
         log_level="error", server_header=False, proxy_headers=False, limit_concurrency=CONNECTIONS,
         timeout_keep_alive=IDLE_SECONDS, timeout_graceful_shutdown=LAST_SECONDS,
     )  # fmt: skip
     return uvicorn.Server(config)
 
 
-def serve(gate: Gate, listener: socket.socket, limits: Limits, ready: Callable[[], None]) -> None:
+def serve(
+    gate: Gate, listener: socket.socket, limits: Limits, ready: Callable[[], None], make: Maker | None = None
+) -> None:
     """Serve until SIGTERM or SIGINT, which let requests under way end. SIGUSR1 halts the gate."""
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: None)  # after its own clean end the server raises the signal once more
     with halted_by_signal(gate):
         ready()
-        server(gate, limits).run(sockets=[listener])
+        server(gate, limits, make).run(sockets=[listener])
