@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from fedsrc.protocol.names import CERTIFICATE
+from tests.support import ROOT
 from tests.support.gate_certificates import TRUSTED, original
 
 PATIENCE = 180.0
@@ -150,7 +151,7 @@ def proxied(folder: Path, *options: str) -> Iterator[Proxy]:
     with started(guard, stdout=subprocess.PIPE) as guarding:
         assert guarding.stdout is not None
         address = json.loads(guarding.stdout.readline())["address"]
-        config.write_text(json.dumps(settings(f"http://127.0.0.1:{model.server_port}/v1", address)))
+        config.write_text(settings(f"http://127.0.0.1:{model.server_port}/v1", address))
         with log.open("w") as lines, started(litellm, stdout=lines, stderr=lines, env={**os.environ, **QUIET}) as proxy:
             end = time.monotonic() + PATIENCE
             while not answers(port):
@@ -164,19 +165,13 @@ def proxied(folder: Path, *options: str) -> Iterator[Proxy]:
                 model.server_close()
 
 
-def settings(model: str, guard: str) -> dict[str, Any]:
-    """The proxy's configuration, as the page on the gate has it; JSON is YAML."""
-    own = {
-        "guardrail": "generic_guardrail_api", "mode": ["pre_call", "post_call"], "default_on": True, "api_base": guard,
-        "unreachable_fallback": "fail_closed", "extra_headers": ["x-score"],
-        "streaming_end_of_stream_only": True, "streaming_transform_mode": "incremental_diff",
-    }  # fmt: skip
-    served = {"model": "openai/m", "api_base": model, "api_key": "none"}
-    return {
-        "model_list": [{"model_name": "m", "litellm_params": served}],
-        "guardrails": [{"guardrail_name": "fedsrc", "litellm_params": own}],
-        "general_settings": {"master_key": "sk-test"},
-    }
+def settings(model: str, guard: str) -> str:
+    """The configuration that the page on the gate points at, with the addresses of this test."""
+    text = (ROOT / "examples" / "frameworks" / "litellm.yaml").read_text(encoding="utf-8")
+    for place, address in (("http://127.0.0.1:8000/v1", model), ("http://127.0.0.1:8322", guard)):
+        assert text.count(place) == 1
+        text = text.replace(place, address)
+    return text
 
 
 def answers(port: int) -> bool:
