@@ -349,6 +349,7 @@ def test_the_scorer_is_the_score_that_was_certified(file: Path) -> None:
     for text, scorer in (
         (original(), "lexical"), (named, "familiarity"), (named, None),
         (by_score({"lexical": (Scale(), 0.4, ()), "other": (Scale(), 0.5, ())}, "other"), "lexical"),
+        (by_score({"score": (Scale(), 0.4, ()), "other": (Scale(), 0.5, ())}, "other"), "lift"),
     ):  # fmt: skip
         with pytest.raises(FedsrcError, match="the certificate's score is called"):
             check(text, scorer)
