@@ -26,13 +26,17 @@ import pytest
 from fedsrc.common.canonical import canonical_bytes, file_digest
 from fedsrc.common.signing import Key, load, public_hex
 from fedsrc.errors import DamagedError
+from fedsrc.monitor.fresh import monitor_table
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
-from fedsrc.report.attestation import LONGEST, sealed, tags, verify_attestation
+from fedsrc.protocol.scale import Scale
+from fedsrc.report.attestation import LONGEST, outcomes, sealed, tags, verify_attestation
+from fedsrc.report.model_card import model_card
+from fedsrc.report.view import view_run
 from tests.cli.test_life import save
-from tests.monitor.test_monitor import GOOD, WORSE, World
+from tests.monitor.test_monitor import GOOD, WORSE, World, fresh
 from tests.monitor.test_monitor import KEY as WATCHED
-from tests.support.gate_certificates import KEY, TRUSTED, Terminal, copied_run, notice_of, original
+from tests.support.gate_certificates import KEY, TRUSTED, Terminal, copied_run, notice_of, original, original_run
 from tests.support.gate_panels import by_group
 from tests.support.panel_runs import ODD, played, registered
 
@@ -163,8 +167,17 @@ def test_the_picked_score_is_attested_on_its_scale(fedsrc: Terminal, panels: dic
     assert [tagged[f"fedsrc.{name}"] for name in ("score", "picked", "accepted", "score_scale", "threshold")] == [
         "grounding", "grounding", "at most 50", "100:0", "0.5",
     ]  # fmt: skip
-    assert json.loads(tagged["fedsrc.score.002"])["checkpoints"] == [20, 40]
+    row = json.loads(tagged["fedsrc.score.002"])
+    assert (row["accepted"], row["score_scale"], row["checkpoints"]) == ("at most 50", "100:0", [20, 40])
     assert json.loads(tagged["fedsrc.score.001"])["status"] == "ABSTAIN"
+
+
+def test_a_name_with_markup_is_text_in_a_model_card(fedsrc: Terminal, tmp_path: Path) -> None:
+    odd = registered("scores", also_scores=((ODD, Scale(worst=100, best=0)),), checkpoints=None)
+    played(tmp_path, odd)
+    assert fedsrc("attest", "run", "--as", "model-card", "-o", "card.md").status == 0
+    card = (tmp_path / "card.md").read_text(encoding="utf-8")
+    assert ("<b>" in card, "**CERTIFIED**: Of the answers accepted &#40;&#60;b&#62;night" in card) == (False, True)
 
 
 def test_one_threshold_for_all_has_no_bounds_by_group() -> None:
@@ -172,6 +185,11 @@ def test_one_threshold_for_all_has_no_bounds_by_group() -> None:
     tagged = tags(found)
     assert tagged["fedsrc.threshold"] == "0.5"
     assert json.loads(tagged["fedsrc.group.002"]) == {"name": "b", "status": "CERTIFIED"}
+    assert outcomes(found) == {"passedTests": ["risk<=0.2 in every group"], "failedTests": []}
+    exact = found.model_copy(update={"target_risk": 0.1234567})
+    assert outcomes(exact)["passedTests"] == ["risk<=0.1234567 in every group"]
+    head = model_card(view_run(original_run()) | {"certificate": found}).split("---\n")[1]
+    assert (head.count("config:"), 'config: "every listed group"\n' in head) == (1, True)
 
 
 def test_tags_fit_however_many_groups_there_are() -> None:
@@ -198,6 +216,8 @@ def test_a_model_card_is_for_strangers(fedsrc: Terminal, tmp_path: Path) -> None
         assert words in card
     assert card.startswith("---\nmodel-index:\n")
     assert f"value: {found.acceptance_lower!r}\n" in card
+    lower = view_run(path) | {"certificate": found.model_copy(update={"risk_upper": 0.11})}
+    assert model_card(lower).count("value: 0.2\n") == 1, "what the sentence says, not what the bound was"
     headings = re.findall(r"^(#+) ", card, flags=re.MULTILINE)
     assert (headings[0], set(headings[1:])) == ("##", {"###"})
 
@@ -242,8 +262,13 @@ class Later(datetime):
 def test_a_monitor_is_heeded_and_not_attested(fedsrc: Terminal, tmp_path: Path) -> None:
     world = World(tmp_path)
     base = ("run", "-o", "a.json", *SIGN, "--monitor", "monitor")
-    world.watch(GOOD)
-    assert fedsrc("attest", *base).status == 0
+    new = Key.generate()
+    foreign = world.registered(server_key=public_hex(new))
+    monitor_table(foreign, GOOD, tmp_path / "foreign", world.ledger, new, in_order=True)
+    trust = ("--trust", public_hex(WATCHED))
+    refused(fedsrc, "not trusted", *base[:-1], "foreign", *trust)
+    world.watch(fresh(400, seed=9, bad=0.1))
+    assert fedsrc("attest", *base, *trust).status == 0
     refused(fedsrc, "is the account of a monitor", "monitor", "-o", "b.json", *SIGN)
     assert fedsrc("attest", "run", "-o", "c.md", "--as", "model-card", "--monitor", "monitor").status == 0
     assert "A monitor watches fresh answers; it says: " in (tmp_path / "c.md").read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -45,13 +45,8 @@ def _subject(_context: click.Context, _option: click.Parameter, given: tuple[str
 @click.command("attest")
 @click.argument("place", metavar="RUN", type=AnyPath)
 @output_file(help="File to write.")
-@click.option(
-    "--as",
-    "form",
-    type=click.Choice(["attestation", "model-card", "mlflow-tags"]),
-    default="attestation",
-    help="An in-toto test result, signed; a section in Markdown; or texts by name, in JSON.",
-)
+@click.option("--as", "form", type=click.Choice(["attestation", "model-card", "mlflow-tags"]), default="attestation",
+              help="An in-toto test result, signed; a section in Markdown; or texts by name, in JSON.")  # fmt: skip
 @click.option("--subject", "subjects", multiple=True, callback=_subject, metavar="NAME=sha256:HEX",
               help="Artifact that the certificate speaks of, by your word: a model, an image; repeatable.")  # fmt: skip
 @click.option("--subject-file", "files", type=FilePath, multiple=True, help="The same, by its file; repeatable.")
@@ -75,7 +70,6 @@ def attest_command(
     life = {name: given[name] for name in ("successions", "revocations")}
     if check:
         _check(place, named, output, trust=given["trust"], **life)
-        return
     if target is None:
         raise FedsrcError("nothing says where to write", hint="name a file with -o")
     if named and given["form"] != "attestation":
@@ -132,9 +126,8 @@ def _fallen(words: str, folder: Path) -> FedsrcError:
     return FedsrcError(words, where=str(folder), hint="nothing is attested of it; calibrate anew")
 
 
-def _check(
-    file: Path, subjects: dict[str, str], output: str, *, trust: tuple[str, ...], **life: Any
-) -> None:  # fmt: skip
+def _check(file: Path, subjects: dict[str, str], output: str, *, trust: tuple[str, ...], **life: Any) -> NoReturn:
+    """Say who signed an attestation, what it says and of what, and what is known of its certificate since."""
     try:
         found = verify_attestation(file, trusted=trust, subjects=subjects, **life)
     except DamagedError as error:

@@ -26,6 +26,7 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
 PAYLOAD = "application/vnd.in-toto+json"
 MAX_BYTES = 5_000_000
+OWN = ("status", "target_risk", "failure_probability", "records", "calibrated", "registration", "transcript", "key")
 LONGEST = 5000  # characters of a tag's value that MLflow keeps
 
 
@@ -33,42 +34,23 @@ def tags(certificate: Certificate) -> dict[str, str]:
     """Say what a certificate says in flat texts, each short enough for a tag. Groups and scores have a tag each."""
     claim, privacy, panel = certificate.claim, certificate.privacy, certificate.panel
     score, scale = phrases.score_of(certificate)
-    said: dict[str, object] = {
-        "status": certificate.status,
-        "statement": headline(certificate),
-        "target_risk": certificate.target_risk,
-        "failure_probability": certificate.failure_probability,
-        "strongest": phrases.strongest_words(certificate),
-        "does_not_say": " ".join(certificate.does_not_say),
-        **{name: getattr(claim, name) for name in ("system", "issuer", "contact", "loss", "population")},
-        "score": score,
-        "score_scale": scale,
-        **_bounds(certificate, scale),
-        "records": certificate.records,
-        "privacy_unit": privacy.unit,
-        "epsilon": privacy.epsilon,
-        "delta": privacy.delta,
-        "adjacency": privacy.adjacency,
-        "calibrated": certificate.calibrated,
-        "expires": certificate.expires_on,
-        "certificate": certificate.digest,
-        "registration": certificate.registration,
-        "transcript": certificate.transcript,
-        "key": certificate.key,
-    }
+    said: dict[str, object] = {name: getattr(certificate, name) for name in OWN}
+    said |= {name: getattr(claim, name) for name in ("system", "issuer", "contact", "loss", "population")}
+    said |= {name: getattr(privacy, name) for name in ("epsilon", "delta", "adjacency")}
+    said |= {"privacy_unit": privacy.unit, "certificate": certificate.digest, "expires": certificate.expires_on}
+    said |= {"statement": headline(certificate), "strongest": phrases.strongest_words(certificate)}
+    said |= {"does_not_say": " ".join(certificate.does_not_say), "score": score, "score_scale": scale}
+    said |= _bounds(certificate, scale)
     if certificate.tries > 1:
         all_tries = certificate.failure_probability_of_all_tries
         said |= {"tries": certificate.tries, "failure_probability_of_all_tries": all_tries}
     if panel is not None:
-        said |= {
-            "groups_certified": certified_of(certificate),
-            "picked": panel.picked,
-            "acceptance_of": BASE[panel.floor],
-        }
+        said |= {"groups_certified": certified_of(certificate), "picked": panel.picked}
+        said |= {"acceptance_of": BASE[panel.floor]}
         for i, each in enumerate(panel.members, start=1):
-            own = {} if panel.claim == "all" else _bounds(each, each.scale or scale)
-            row = {"name": each.name, "status": each.status, **own}
-            row |= {"score_scale": str(each.scale), "checkpoints": each.checkpoints} if panel.kind == "scores" else {}
+            own = each.scale or claim.scale
+            row = {"name": each.name, "status": each.status, **({} if panel.claim == "all" else _bounds(each, own))}
+            row |= {"score_scale": str(own), "checkpoints": each.checkpoints} if panel.kind == "scores" else {}
             said[f"{panel.kind.removesuffix('s')}.{i:03}"] = canonical_bytes(row).decode()
     return {f"fedsrc.{name}": _short(value) for name, value in said.items() if value not in (None, "")}
 
@@ -77,18 +59,20 @@ def _bounds(shown: Certificate | PanelMember, scale: Scale) -> dict[str, object]
     """Return a threshold, from 0 to 1 and as scores are written, with its bounds; nothing where there is none."""
     if shown.threshold is None:
         return {}
+    accepted = f"{phrases.side_words(scale)} {_short(scale.value(shown.threshold))}"
     bounds = {"risk_at_most": shown.risk_upper, "acceptance_at_least": shown.acceptance_lower}
-    return {"threshold": shown.threshold, "accepted": phrases.raw_words(scale, shown.threshold), **bounds}
+    return {"threshold": shown.threshold, "accepted": accepted, **bounds}
 
 
 def _short(value: object) -> str:
+    """Write a number exactly, and a text up to what a tag holds."""
     text = canonical_bytes(value).decode().strip('"') if isinstance(value, float) else str(value)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 40]}... (cut; the certificate has it all)"
 
 
 def outcomes(certificate: Certificate) -> dict[str, list[str]]:
     """List the claims that the evidence shows, and those that it does not: where every group has its own, each."""
-    panel, name = certificate.panel, f"risk<={certificate.target_risk:g}"
+    panel, name = certificate.panel, f"risk<={_short(certificate.target_risk)}"
     every = " in every group" if panel is not None and panel.claim == "all" else ""
     rows: list[tuple[str, str]] = [(f"{name}{every}", certificate.status)]
     if certificate.by_group is not None:
