@@ -29,7 +29,9 @@ from fedsrc.cli.main import COMMANDS, GROUPS, cli
 from fedsrc.common.signing import load, public_hex
 from tests.support.gate_certificates import Terminal
 
-ENDS_IN_ONE = ("certify", "collect", "demo", "check", "monitor", "request", "server", "status", "verify", "view")
+ENDS_IN_ONE = (
+    "attest", "certify", "collect", "demo", "check", "monitor", "request", "server", "status", "verify", "view",
+)  # fmt: skip
 
 
 def every_command() -> Iterator[click.Command]:
