@@ -353,7 +353,7 @@ def page(frame: pl.DataFrame) -> list[str]:
         markdown(["target", "labelled", "risk", f"GLIDE: claims of {CLAIMS:,}", "95% interval", "GLIDE: no interval",
                   f"fedsrc: claims of {CLAIMS:,}"], claim_rows(found)),
         "Made by `python -m research.benchmarks.risk_monitoring PYTHON`, where PYTHON is an interpreter (3.12 or later)"
-        " with `pip install glide-py==0.11.0`; MAPIE is among the test requirements. Seeds are fixed. Every stream's"
+        " with the package `glide-py` 0.11.0; MAPIE is among the test requirements. Seeds are fixed. Every stream's"
         " outcome (answers until the alarm, -1 without one; a claim 1, none 0) is in"
         " `research/results/risk_monitoring.csv.gz`. Decisions of fedsrc are those of `fedsrc.server.alarm`,"
         f" registered as `fedsrc monitor --sample accepted` does; those of MAPIE come from its own bound, and its"
