@@ -28,6 +28,7 @@ ASKED = {  # what each file of `make lock` must hold
     "models": [*CORE, *EXTRAS["models"]],
     "flower": [*CORE, *EXTRAS["flower"], *GROUPS["live"], *GROUPS["build"]],
     "browser": [*CORE, *EXTRAS["plots"], *GROUPS["browser"], *GROUPS["build"]],
+    "adapters": [*CORE, *GROUPS["adapters"], *GROUPS["build"]],
     "docs": [*CORE, *EXTRAS["plots"], *GROUPS["docs"], *GROUPS["build"]],
     **{name: GROUPS[name] for name in ("build", "lock", "sbom", "weights")},
 }
