@@ -12,19 +12,10 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from fedsrc.common.label_words import NEUTRAL_NAME, ONE, ZERO, end_of_name, plain_name, plain_word
 from fedsrc.errors import UndecidedError
 from fedsrc.protocol.scale import Scale
-from fedsrc.records.cells import (
-    NEUTRAL_NAME,
-    ONE,
-    ZERO,
-    end_of_name,
-    numbers,
-    percents,
-    plain_name,
-    plain_word,
-    stripped,
-)
+from fedsrc.records.cells import numbers, percents, stripped
 from fedsrc.records.columns import UNIT, Columns
 
 NONE = pl.Series(dtype=pl.Boolean)
