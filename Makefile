@@ -15,7 +15,7 @@ LOCK = $(TOOLS)/lock/bin/uv pip compile --quiet $(UPGRADE)
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/fedsrc/__init__.py)
 AS_TEST := -c requirements/test.txt
 PYTHONS := src tests research examples docs/site
-ELSEWHERE := --ignore=tests/models --ignore=tests/live --ignore=tests/browser # they have targets of their own
+ELSEWHERE := --ignore=tests/models --ignore=tests/live --ignore=tests/browser --ignore=tests/adapters # they have targets of their own
 
 .PHONY: demo test test-all test-models test-live test-browser docs bench reproduce dist sbom lock clean
 

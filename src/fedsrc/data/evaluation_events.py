@@ -1,0 +1,178 @@
+"""Evaluation events as JSON lines: OpenTelemetry's, in OTLP files or flat, and annotations of Phoenix and Langfuse.
+
+An answer is what was evaluated: a span, or a trace. OpenTelemetry does not tell whether a person evaluated; its strings
+are pinned here, because the convention still moves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedsrc.data.answers import json_lines
+from fedsrc.data.logs import SOURCE, Entry, Reading, Word, text_in
+from fedsrc.errors import FedsrcError
+
+NAME, VALUE, LABEL = (f"gen_ai.evaluation.{each}" for each in ("name", "score.value", "score.label"))
+UNIT = ("gen_ai.conversation.id", "session.id", "user.id", "enduser.id", *SOURCE)
+ASKED = ("gen_ai.input.messages", "gen_ai.retrieval.query.text", "input.value")
+SAID = ("gen_ai.output.messages", "output.value")
+FOUND = ("gen_ai.retrieval.documents", "retrieval.documents")  # the second in parts: .0.document.content
+MODEL = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name")
+OTLP = (("resourceLogs", "scopeLogs", "logRecords"), ("resourceSpans", "scopeSpans", "spans"))
+PEOPLE = {"HUMAN": True, "LLM": False, "CODE": False, "ANNOTATION": True, "EVAL": False}
+
+
+class _Item(NamedTuple):
+    """A span, an event or an evaluation, under one form: its link and its attributes."""
+
+    trace: str
+    span: str
+    attributes: dict[str, Any]
+    human: bool | None = None
+
+
+def is_events(path: Path) -> bool:
+    """Whether a file holds events or spans, by its first line."""
+    if ".jsonl" not in path.suffixes and ".ndjson" not in path.suffixes:
+        return False
+    try:
+        _, row = next(json_lines(path), ("", {}))
+    except FedsrcError:
+        return False
+    if {"evidence", "response"} <= row.keys():
+        return False  # a file of answers, whatever else it holds
+    linked = any(_link(row)) and ("attributes" in row or _kind(row) != "")
+    return linked or NAME in row or any(outer in row for outer, *_ in OTLP)
+
+
+def read_events(files: Iterable[Path], reading: Reading) -> tuple[list[Entry], Counter[str]]:
+    """Read what was evaluated, with the texts of its span and the documents of its trace."""
+    words, spans, skipped = defaultdict[tuple[str, str], list[Word]](list), list[_Item](), Counter[str]()
+    said = defaultdict[tuple[str, str], dict[str, Any]](dict)
+    for path in files:
+        for where, row in json_lines(path):
+            for item in _items(row, where):
+                name, key = item.attributes.get(NAME), (item.trace, item.span)
+                if name is None:
+                    spans.append(item)
+                elif not isinstance(name, str) or not item.trace + item.span:
+                    skipped["evaluations without a name, or without trace and span"] += 1
+                else:
+                    words[key].append(_word(name, item))
+                    said[key] |= item.attributes
+    by_trace, own = defaultdict[str, list[_Item]](list), dict[tuple[str, str], _Item]()
+    for item in spans:
+        by_trace[item.trace].append(item)
+        own[item.trace, item.span] = item
+    found = []
+    for (trace, span), spoken in words.items():
+        at = own[trace, span].attributes if (trace, span) in own else {}
+        found.append(
+            _entry(trace, span, spoken, {**at, **said[trace, span]}, by_trace[trace] if trace else [], reading)
+        )
+    skipped["spans and other events that nobody evaluated"] = len(own.keys() - words.keys())
+    return found, skipped
+
+
+def _word(name: str, item: _Item) -> Word:
+    value, label = item.attributes.get(VALUE), item.attributes.get(LABEL)
+    return Word(name, label if value is None else value, item.human, label)
+
+
+def _entry(
+    trace: str, span: str, words: Iterable[Word], own: dict[str, Any], others: Iterable[_Item], reading: Reading
+) -> Entry:
+    around: dict[str, Any] = {}
+    for item in others:
+        around = {**item.attributes, **around}
+    documents = [_first(item.attributes, FOUND) or _parts(item.attributes) for item in others]
+    return Entry(
+        id="/".join(filter(None, (trace, span))),
+        words=tuple(words),
+        source=reading.source(own, UNIT) or reading.source(around, UNIT),
+        question=text_in(_first(own, ASKED)),
+        evidence=text_in(_first(own, FOUND) or _parts(own) or [each for each in documents if each]),
+        response=text_in(_first(own, SAID)),
+        generator=text_in(_first(own, MODEL)) or "unknown",
+    )
+
+
+def _items(row: dict[str, Any], where: str) -> Iterator[_Item]:
+    """Yield what a line holds."""
+    outers = [names for names in OTLP if names[0] in row]
+    if not outers:
+        yield from _flat(row)
+    for outer, scope, inner in outers:
+        try:
+            records = [each for one in row[outer] for two in one.get(scope, ()) for each in two.get(inner, ())]
+            for record in records:
+                link = _link(record)
+                yield _Item(*link, _attributes(record))
+                yield from (_Item(*link, _attributes(event)) for event in record.get("events", ()))
+        except (AttributeError, TypeError, KeyError, RecursionError) as error:
+            raise FedsrcError(f"is not OTLP: {outer} is not as it should be", where=where) from error
+
+
+def _flat(row: dict[str, Any]) -> Iterator[_Item]:
+    """Read a line that is one thing: as OpenTelemetry's exporters write it to a console, or an annotation."""
+    attributes = row["attributes"] if isinstance(row.get("attributes"), Mapping) else {}
+    kind, link, attributes = _kind(row), _link(row), {**row, **attributes}
+    if kind:
+        result = row["result"] if isinstance(row.get("result"), Mapping) else row
+        attributes[NAME] = row.get("annotation_name", row.get("name"))
+        attributes[LABEL] = result.get("label", row.get("stringValue"))
+        attributes[VALUE] = result.get("score", row.get("value"))
+    yield _Item(*link, attributes, PEOPLE.get(kind))
+    for event in row["events"] if isinstance(row.get("events"), list) else ():
+        if isinstance(event, Mapping) and isinstance(event.get("attributes"), Mapping):
+            yield _Item(*link, {**event["attributes"]})
+
+
+def _kind(row: Mapping[str, Any]) -> str:
+    """Return who annotated, as Phoenix and Langfuse say it."""
+    kind = row.get("annotator_kind", row.get("source"))
+    return kind if isinstance(kind, str) and kind in (*PEOPLE, "API") else ""
+
+
+def _link(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the trace and the span that a thing is of, in hexadecimal digits alone."""
+    context = row["context"] if isinstance(row.get("context"), Mapping) else row
+    names = (("traceId", "trace_id"), ("spanId", "span_id", "observationId"))
+    trace, span = (next((context[name] for name in each if isinstance(context.get(name), str)), "") for each in names)
+    return trace.lower().removeprefix("0x"), span.lower().removeprefix("0x")
+
+
+def _attributes(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {each["key"]: _any(each.get("value", {})) for each in record.get("attributes", ())}
+
+
+def _any(value: Mapping[str, Any]) -> Any:
+    """Return what OTLP wraps: whole numbers are text there."""
+    kind: str
+    inner: Any
+    kind, inner = next(iter(value.items()), ("", None))
+    if kind == "arrayValue":
+        return [_any(each) for each in inner.get("values", ())]
+    if kind == "kvlistValue":
+        return {each["key"]: _any(each.get("value", {})) for each in inner.get("values", ())}
+    return inner
+
+
+def _first(attributes: Mapping[str, Any], names: Iterable[str]) -> Any:
+    """Return the first attribute that is there; messages and documents are often JSON in text."""
+    value = next((attributes[name] for name in names if attributes.get(name) not in (None, "")), None)
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+def _parts(attributes: Mapping[str, Any]) -> list[Any]:
+    ends = (f"{FOUND[1]}.", ".document.content")
+    return [value for name, value in attributes.items() if name.startswith(ends[0]) and name.endswith(ends[1])]
