@@ -10,6 +10,8 @@ import re
 from collections.abc import Collection
 from typing import Literal
 
+from fedsrc.errors import FedsrcError
+
 End = Literal["unsupported", "supported"]
 ONE, ZERO = frozenset(("1", "true", "yes", "y", "t")), frozenset(("0", "false", "no", "n", "f"))
 SUPPORTED = frozenset((
@@ -30,7 +32,9 @@ LABEL_NAME = {  # what a column is called whose 1 is unsupported, or supported; 
         r"(is|was|human)?(supported|grounded|faithful|correct|accurate|factual|entailed|attributable|good|ok)(label|flag)?"
     ),
 }
-NEUTRAL_NAME = re.compile(r"(human)?(labels?|verdict|judge?ment|annotation|rating|outcome)")
+NEUTRAL_NAME = re.compile(
+    r"(human|annotation|humanannotation)?(labels?|verdict|judge?ment|annotation|rating|outcome|feedback)"
+)
 
 
 def plain_name(name: str) -> str:
@@ -47,6 +51,12 @@ def end_of_name(name: str) -> End | None:
     """Return what a 1 means in a column of that name, where the name says so."""
     ends: tuple[End, ...] = ("unsupported", "supported")
     return next((end for end in ends if LABEL_NAME[end].fullmatch(plain_name(name))), None)
+
+
+def check_words(unsupported: Collection[str], supported: Collection[str]) -> None:
+    """Refuse a label that was said to mean both."""
+    if both := {*map(plain_word, unsupported)} & {*map(plain_word, supported)}:
+        raise FedsrcError(f"label {min(both)!r} cannot be both unsupported and supported")
 
 
 def end_of_one(name: str, unsupported: Collection[str] = (), supported: Collection[str] = ()) -> End | None:

@@ -1,4 +1,4 @@
-"""Evaluation events as JSON lines: OpenTelemetry's, in OTLP files or flat, and annotations of Phoenix and Langfuse.
+"""Evaluation events, as JSON lines or CSV: OpenTelemetry's, in OTLP or flat, and annotations of Phoenix and Langfuse.
 
 An answer is what was evaluated: a span, or a trace. OpenTelemetry does not tell whether a person evaluated; its strings
 are pinned here, because the convention still moves.
@@ -6,12 +6,14 @@ are pinned here, because the convention still moves.
 
 from __future__ import annotations
 
+import csv
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedsrc.common.durable import check_regular
 from fedsrc.data.answers import json_lines
 from fedsrc.data.logs import SOURCE, Entry, Reading, Word, text_in
 from fedsrc.errors import FedsrcError
@@ -37,10 +39,10 @@ class _Item(NamedTuple):
 
 def is_events(path: Path) -> bool:
     """Whether a file holds events or spans, by its first line."""
-    if ".jsonl" not in path.suffixes and ".ndjson" not in path.suffixes:
+    if not {".jsonl", ".ndjson", ".csv"} & set(path.suffixes):
         return False
     try:
-        _, row = next(json_lines(path), ("", {}))
+        _, row = next(_lines(path), ("", {}))
     except FedsrcError:
         return False
     if {"evidence", "response"} <= row.keys():
@@ -54,7 +56,7 @@ def read_events(files: Iterable[Path], reading: Reading) -> tuple[list[Entry], C
     words, spans, skipped = defaultdict[tuple[str, str], list[Word]](list), list[_Item](), Counter[str]()
     said = defaultdict[tuple[str, str], dict[str, Any]](dict)
     for path in files:
-        for where, row in json_lines(path):
+        for where, row in _lines(path):
             for item in _items(row, where):
                 name, key = item.attributes.get(NAME), (item.trace, item.span)
                 if name is None:
@@ -76,6 +78,20 @@ def read_events(files: Iterable[Path], reading: Reading) -> tuple[list[Entry], C
         )
     skipped["spans and other events that nobody evaluated"] = len(own.keys() - words.keys())
     return found, skipped
+
+
+def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the rows of a file, each with its place."""
+    if path.suffix != ".csv":
+        yield from json_lines(path)
+        return
+    check_regular(path)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            for number, row in enumerate(csv.DictReader(file), start=1):
+                yield f"{path} row {number}", {name: cell for name, cell in row.items() if name and cell}
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise FedsrcError(f"cannot be read: {error}", where=str(path)) from error
 
 
 def _word(name: str, item: _Item) -> Word:

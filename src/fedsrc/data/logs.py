@@ -1,8 +1,8 @@
 """Answers from the logs of other tools: what people said becomes the label, what judges said a column of scores.
 
 A log is read into entries, one for each answer, and entries into answers. What becomes of an entry depends on it and on
-what was asked for, and on no other: of several labels the worst counts, as everywhere; of several scores
-of one name the last. A score keeps the name and the direction that it has in the log.
+what was asked for, and on no other: of several labels the worst counts, as everywhere; of several scores of one name
+the last. A score keeps the name and the direction that it has in the log.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from fedsrc.common.label_words import ONE, ZERO, End, end_of_one, meaning, plain_name, plain_word
+from fedsrc.common.label_words import ONE, ZERO, End, check_words, end_of_one, meaning, plain_name, plain_word
 from fedsrc.common.words import count, plain
 from fedsrc.data.answers import Answer, check_ids, text_of
 from fedsrc.errors import FedsrcError, UndecidedError
@@ -22,13 +23,13 @@ from fedsrc.errors import FedsrcError, UndecidedError
 EVIDENCE = ("evidence", "retrieved_contexts", "retrieval_context", "contexts", "context", "documents", "passages")
 SOURCE = ("session_id", "user_id", "thread_id", "conversation_id", "question_id")  # of which the first there counts
 INNER = ("page_content", "content", "text", "parts", "document", "messages", "choices", "message")
-DEEPEST = 30
+DEEPEST, TOO_DEEP = 30, "(nested too deep)"
 SCORES = {
     **dict.fromkeys((*ONE, "pass", "passed", "correct"), 1.0),
     **dict.fromkeys((*ZERO, "fail", "failed", "incorrect", "no answer"), 0.0),
     "partially correct": 0.5,
 }
-SUPPORTED, UNSUPPORTED = ("pass", "passed"), ("fail", "failed", "unsure")  # besides those that tables know
+LOSSES = {"pass": 0.0, "passed": 0.0, "fail": 1.0, "failed": 1.0, "unsure": 1.0}  # besides the words that tables know
 MOST_WORDS = 8  # that one message names
 
 
@@ -44,6 +45,9 @@ class Reading:
     source_from: str | None = None
     unsupported: tuple[str, ...] = ()
     supported: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_words(self.unsupported, self.supported)
 
     def source(self, found: Mapping[str, Any], usual: Iterable[str]) -> Source | None:
         """Return the first field that is there: the one that was named, or else a usual one."""
@@ -107,9 +111,7 @@ def answers_of(entries: Sequence[Entry], reading: Reading, where: str, skipped: 
         raise FedsrcError(f"no judge's score is called {missing[0]!r}", where=where, hint=_there(found))
     wanted = reading.score_from or tuple(sorted(found))
     values = {name: [_last(entry, name, labels) for entry in entries] for name in wanted}
-    columns = {
-        name: column for name, column in _column_names(values).items() if any(v is not None for v in values[name])
-    }
+    columns = _column_names(name for name in wanted if any(value is not None for value in values[name]))
     losses = _losses(entries, labels, reading, where)
     answers = [
         _answer(entry, loss, tuple((column, values[name][i]) for name, column in columns.items()), where)
@@ -130,9 +132,7 @@ def _labels(entries: Sequence[Entry], reading: Reading, where: str) -> tuple[str
     may_be = {word.name for entry in entries for word in entry.words if word.human is not False}
     for name in reading.label_from:
         if name not in may_be:
-            raise FedsrcError(
-                f"nobody but judges spoke under {name!r}, or nobody at all", where=where, hint=_there(may_be)
-            )
+            raise FedsrcError(f"nobody but judges spoke under {name!r}, if anybody", where=where, hint=_there(may_be))
     people = sorted({word.name for entry in entries for word in entry.words if word.human})
     if reading.label_from or len(people) < 2:
         return reading.label_from or tuple(people)
@@ -153,9 +153,9 @@ def _losses(entries: Iterable[Entry], labels: Sequence[str], reading: Reading, w
     strange, found = dict[str, str](), list[float | None]()
     for entry in entries:
         said = [word for word in entry.words if _is_label(word, labels) and not _is_empty(word.said)]
-        losses = {_spelt(word.said): _loss(word, reading, where) for word in said}
-        strange |= {word: entry.id for word, loss in losses.items() if loss is None}
-        found.append(max((loss for loss in losses.values() if loss is not None), default=None))
+        losses = [_loss(word, reading, where) for word in said]
+        strange |= {_spelt(word.said): entry.id for word, loss in zip(said, losses, strict=True) if loss is None}
+        found.append(max((loss for loss in losses if loss is not None), default=None))
     if strange:
         words = " or ".join(repr(plain(each)) for each in [*strange][:MOST_WORDS])
         where = f"{where}, answer {plain(next(iter(strange.values())))}"
@@ -167,8 +167,7 @@ def _losses(entries: Iterable[Entry], labels: Sequence[str], reading: Reading, w
 def _loss(word: Word, reading: Reading, where: str) -> float | None:
     """Return the loss that a label says; None if nobody knows it. "Unsure" counts as unsupported, as everywhere."""
     said, one_is = _spelt(word.said), _one_is(word.name, reading)
-    bad, good = (*reading.unsupported, *UNSUPPORTED), (*reading.supported, *SUPPORTED)
-    found, number = meaning(said, one_is, bad, good), _number(word.said)
+    found, number = meaning(said, one_is, reading.unsupported, reading.supported), _number(word.said)
     share = number is not None and 0 <= number <= 1
     if found is None and one_is is None and (share or plain_word(said) in ONE | ZERO):
         answers = {"1 is unsupported, 0 is supported": "1", "0 is unsupported, 1 is supported": "0"}
@@ -176,7 +175,7 @@ def _loss(word: Word, reading: Reading, where: str) -> float | None:
         raise UndecidedError(what, "unsupported", answers, where=where)
     if found is None and number is not None and share:
         return number if one_is == "unsupported" else 1 - number
-    return found
+    return LOSSES.get(plain_word(said)) if found is None else found
 
 
 def _one_is(name: str, reading: Reading) -> End | None:
@@ -283,16 +282,15 @@ def text_in(value: Any, keys: Sequence[str] = (), depth: int = 0) -> str:
     if isinstance(value, str) or value is None:
         return value or ""
     if depth > DEEPEST:
-        return "(nested too deep)"
+        return TOO_DEEP
     if isinstance(value, Sequence):
-        several = len(value) > 1
-        texts = ((_role(each) if several else "") + text_in(each, keys, depth + 1) for each in value)
+        texts = ((_role(each) if len(value) > 1 else "") + text_in(each, keys, depth + 1) for each in value)
         return "\n\n".join(filter(None, texts))
     if isinstance(value, Mapping):
         found = next((value[key] for key in (*keys, *INNER) if value.get(key) not in (None, "")), None)
-        return (
-            text_in(found, keys, depth + 1) if found is not None else json.dumps(value, ensure_ascii=False, default=str)
-        )
+        with suppress(RecursionError):
+            return text_in(found, keys, depth + 1) if found else json.dumps(value, ensure_ascii=False, default=str)
+        return TOO_DEEP
     return str(value)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from fedsrc.common.label_words import ONE, ZERO, End, end_of_one, meaning, plain_name, plain_word
+from fedsrc.common.label_words import ONE, ZERO, End, check_words, end_of_one, meaning, plain_name, plain_word
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.panels import Scores
 from fedsrc.protocol.registration import Registration
@@ -20,7 +20,7 @@ NEEDED = ("score", "loss")
 UNIT = Scale()
 SOURCE_NAME = re.compile(  # what people call the thing that several answers share
     r"(source|question|query|prompt|document|doc|article|passage|patient|person|user|customer|session|conversation"
-    r"|dialogue|dialog|thread|chat|encounter|ticket|case|account|context|call|email|claim|order)s?"
+    r"|dialogue|dialog|thread|(user)?input|chat|encounter|ticket|case|account|context|call|email|claim|order)s?"
     r"(id|ids|no|nr|num|number|key|name|uuid|hash|text|)"
 )
 
@@ -46,9 +46,7 @@ class Columns:
     others: tuple[tuple[str, Scale], ...] = ()
 
     def __post_init__(self) -> None:
-        both = {*map(plain_word, self.unsupported)} & {*map(plain_word, self.supported)}
-        if both:
-            raise FedsrcError(f"label {min(both)!r} cannot be both unsupported and supported")
+        check_words(self.unsupported, self.supported)
 
     def name(self, what: str) -> str:
         """Return the name of a column."""
