@@ -97,6 +97,7 @@ def test_labels_of_two_names_are_read_by_each_name() -> None:
     for order in (("correct", "hallucination"), ("hallucination", "correct")):
         assert loss(*words, label_from=order) == 1.0
     assert loss(*words, label_from=("correct",)) == 0.0
+    assert read(*words, label_from=("correct",)).answers[0].scores == ()
     assert "1 word under 'hallucination' not used." in read(*words, label_from=("correct",)).told
 
 
@@ -223,7 +224,7 @@ def test_mlflow_structures() -> None:
         return SimpleNamespace(info=info, data=data)
 
     entries, skipped = mlflow_traces.entries_of(
-        [trace("a", "OK", said("j", 0.2, "LLM_JUDGE", 9), said("j", 0.7, "CODE", 3),
+        [trace("a", "OK", said("j", 0.2, "LLM_JUDGE", 9, valid=False), said("j", 0.7, "CODE", 3),
                said("j", 0, "HUMAN", 1, valid=False),
                said("correct", True, "SOURCE_TYPE_UNSPECIFIED", 1, valid=None), SimpleNamespace(create_time_ms=None)),
          trace("b", "ERROR"), trace("c", "IN_PROGRESS")], Reading(),
@@ -275,12 +276,13 @@ def test_flat_lines_and_annotations(tmp_path: Path) -> None:
     link = {"trace_id": "0xAB", "span_id": "0x1"}
     rows: list[Any] = [
         {**link, "attributes": {NAME: "j", VALUE: 0.5, LABEL: "pass"}},
+        {**link, "attributes": {NAME: "k", LABEL: "pass"}},
         {**link, NAME: "review", VALUE: 1, LABEL: "unsupported"},
         {"context": link, "attributes": {"input.value": "why?", "retrieval.documents.0.document.content": "d"}},
     ]
     (answer,) = events(tmp_path / "flat.jsonl", rows, label_from=("review",)).answers
     assert (answer.id, answer.question, answer.evidence, answer.loss) == ("ab/1", "why?", "d", 1.0)
-    assert dict(answer.scores) == {"j": 0.5}
+    assert dict(answer.scores) == {"j": 0.5, "k": 1.0}
     phoenix: list[dict[str, Any]] = [
         {"span_id": "1", "annotator_kind": "HUMAN", "annotation_name": "quality", "label": "hallucinated", "score": 0},
         {"span_id": "1", "annotator_kind": "LLM", "name": "quality", "result": {"label": "factual", "score": 1}},
