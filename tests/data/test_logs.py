@@ -252,8 +252,9 @@ def events(path: Path, rows: list[Any], **how: Any) -> Collection:
 
 def test_otlp_lines(tmp_path: Path) -> None:
     """As the specification writes them: whole numbers as text; an evaluation as a record or as an event of the span."""
+    other = {"name": "x", "attributes": attributes(output__value={"stringValue": "no"})}
     event = {"name": "e", "attributes": evaluation("correct", {"boolValue": False}, "")["attributes"]}
-    span = {"traceId": "ab", "spanId": "01", "events": [event],
+    span = {"traceId": "ab", "spanId": "01", "events": [other, event],
             "attributes": attributes(output__value={"stringValue": "so"},
                                      session__id={"stringValue": "s"})}  # fmt: skip
     found = {"traceId": "ab", "spanId": "02", "attributes": attributes(retrieval__documents={"arrayValue": {"values": [

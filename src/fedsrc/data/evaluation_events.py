@@ -53,29 +53,24 @@ def is_events(path: Path) -> bool:
 
 def read_events(files: Iterable[Path], reading: Reading) -> tuple[list[Entry], Counter[str]]:
     """Read what was evaluated, with the texts of its span and the documents of its trace."""
-    words, spans, skipped = defaultdict[tuple[str, str], list[Word]](list), list[_Item](), Counter[str]()
-    said = defaultdict[tuple[str, str], dict[str, Any]](dict)
+    words, own, around, documents = (defaultdict[Any, Any](kind) for kind in (list, dict, dict, list))
+    skipped = Counter[str]()
     for path in files:
         for where, row in _lines(path):
             for item in _items(row, where):
                 name, key = item.attributes.get(NAME), (item.trace, item.span)
-                if name is None:
-                    spans.append(item)
-                elif not isinstance(name, str) or not item.trace + item.span:
+                if name is not None and (not isinstance(name, str) or not any(key)):
                     skipped["evaluations without a name, or without trace and span"] += 1
-                else:
+                    continue
+                if name is not None:
                     words[key].append(_word(name, item))
-                    said[key] |= item.attributes
-    by_trace, own = defaultdict[str, list[_Item]](list), dict[tuple[str, str], _Item]()
-    for item in spans:
-        by_trace[item.trace].append(item)
-        own[item.trace, item.span] = item
-    found = []
-    for (trace, span), spoken in words.items():
-        at = own[trace, span].attributes if (trace, span) in own else {}
-        found.append(
-            _entry(trace, span, spoken, {**at, **said[trace, span]}, by_trace[trace] if trace else [], reading)
-        )
+                for into in (own[key], around[item.trace or key]):
+                    into |= {each: value for each, value in item.attributes.items() if each not in into}
+                documents[item.trace or key].append(_documents(item.attributes))
+    found = [
+        _entry(key, said, own[key], around[key[0] or key], documents[key[0] or key], reading)
+        for key, said in words.items()
+    ]
     skipped["spans and other events that nobody evaluated"] = len(own.keys() - words.keys())
     return found, skipped
 
@@ -100,18 +95,16 @@ def _word(name: str, item: _Item) -> Word:
 
 
 def _entry(
-    trace: str, span: str, words: Iterable[Word], own: dict[str, Any], others: Iterable[_Item], reading: Reading
-) -> Entry:
-    around: dict[str, Any] = {}
-    for item in others:
-        around = {**item.attributes, **around}
-    documents = [_first(item.attributes, FOUND) or _parts(item.attributes) for item in others]
+    key: tuple[str, str], words: Iterable[Word], own: dict[str, Any], around: dict[str, Any], documents: list[Any],
+    reading: Reading,
+) -> Entry:  # fmt: skip
+    """Turn what was evaluated into an entry, by its own attributes and those around it in its trace."""
     return Entry(
-        id="/".join(filter(None, (trace, span))),
+        id="/".join(filter(None, key)),
         words=tuple(words),
         source=reading.source(own, UNIT) or reading.source(around, UNIT),
         question=text_in(_first(own, ASKED)),
-        evidence=text_in(_first(own, FOUND) or _parts(own) or [each for each in documents if each]),
+        evidence=text_in(_documents(own) or [each for each in documents if each]),
         response=text_in(_first(own, SAID)),
         generator=text_in(_first(own, MODEL)) or "unknown",
     )
@@ -189,6 +182,8 @@ def _first(attributes: Mapping[str, Any], names: Iterable[str]) -> Any:
     return value
 
 
-def _parts(attributes: Mapping[str, Any]) -> list[Any]:
+def _documents(attributes: Mapping[str, Any]) -> Any:
+    """Return the documents of a span, in one attribute or in one for each."""
     ends = (f"{FOUND[1]}.", ".document.content")
-    return [value for name, value in attributes.items() if name.startswith(ends[0]) and name.endswith(ends[1])]
+    parts = [value for name, value in attributes.items() if name.startswith(ends[0]) and name.endswith(ends[1])]
+    return _first(attributes, FOUND) or parts
