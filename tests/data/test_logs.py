@@ -23,6 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsrc.cli.answers import answers_command
+from fedsrc.cli.main import cli
 from fedsrc.data import inspect_logs, mlflow_traces
 from fedsrc.data.answers import Answer
 from fedsrc.data.collection import Collection, open_collection
@@ -352,10 +353,30 @@ def test_a_command_writes_only_what_the_log_fills(tmp_path: Path, monkeypatch: p
     assert "--source-from names a field" in done.stderr
     assert done.stderr.endswith("Next: fedsrc inspect answers.jsonl\n")
     rows = [json.loads(line) for line in Path("answers.jsonl").read_text().splitlines()]
-    assert [*rows[3]] == ["id", "source", "evidence", "response", "question", "loss", "generator", "faithfulness"]
+    assert [*rows[3]] == ["id", "source", "evidence", "response", "loss", "generator", "faithfulness"]
     assert json.loads(Path("answers.jsonl.manifest.json").read_text())["read"]["label_from"] == ["correct"]
     assert read_records(Path("answers.jsonl")).loss.tolist() == [1, 0] * 3
     assert CliRunner().invoke(answers_command, ["log.jsonl", "-o", "log.jsonl"]).exit_code == 1
+
+
+def test_from_a_log_without_labels_to_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round opens on the answers of a log that nobody labelled, and people are shown their texts. A question that is
+    not there is no source that answers share."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    lines(tmp_path / "log.jsonl", [
+        {"trace_id": f"{i}", NAME: "groundedness", VALUE: i * 37 % 100 / 100, "output.value": f"answer {i}",
+         "input.value": f"why {i}?" if i % 2 else ""}
+        for i in range(400)
+    ])  # fmt: skip
+    on_demand = "certify a.jsonl --labels on-demand --target 0.2 --epsilon 4 --min-acceptance 0.2 -o run"
+    for command in ("answers log.jsonl -o a.jsonl", on_demand, "label a.jsonl -o run --export tasks.csv"):
+        done = CliRunner().invoke(cli, command.split())
+        assert done.exit_code == 0, done.output
+    tasks = pl.read_csv("tasks.csv", schema_overrides={"id": pl.String})
+    assert tasks.height > 10
+    assert (tasks["response"] == "answer " + tasks["id"]).all()
 
 
 EXPORTS: dict[str, tuple[dict[str, Any], str]] = {

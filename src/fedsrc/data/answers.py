@@ -109,18 +109,13 @@ def answer_of(row: dict[str, Any], where: str, name: str | None = None) -> Answe
 
 
 def answers_bytes(answers: Iterable[Answer], *, logged: bool = False) -> bytes:
-    """Return the bytes of a file of answers. Those of a log have their scores as columns, and no column that is empty
-    but for texts, so that a table of it can be certified."""
+    """Return the bytes of a file of answers. Those of a log have scores as columns, nothing for a question that is not
+    there, and no column that is empty but for what people see: so the file is a table that can be certified."""
     rows = [asdict(answer) for answer in answers]
     for row in rows:
-        row |= dict(row.pop("scores"))
-    shown = {
-        "question",
-        "evidence",
-        "response",
-        *(name for row in rows for name, value in row.items() if value or value == 0),
-    }
-    kept = [{name: row[name] for name in row if not logged or name in shown} for row in rows]
+        row.update(row.pop("scores"), **({"question": row["question"] or None} if logged else {}))
+    filled = {name for row in rows for name, value in row.items() if value or value == 0} | {"evidence", "response"}
+    kept = [{name: row[name] for name in row if not logged or name in filled} for row in rows]
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept).encode()
 
 
