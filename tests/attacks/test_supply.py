@@ -215,7 +215,7 @@ def test_hints_are_made_in_one_place() -> None:
         for path in (ROOT / "src").rglob("*.py")
         for extra in re.findall(r'MissingExtraError\(.*, "(\w+)"\)', path.read_text())
     }
-    assert used == {"audit", "flower", "gate", "langchain", "models"}
+    assert used == {"audit", "flower", "gate", "inspect", "langchain", "mlflow", "models"}
     assert used <= set(EXTRAS)
 
 
