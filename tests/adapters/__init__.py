@@ -1,0 +1,1 @@
+"""Tests against the tools whose files we read and write, in an environment of their own."""

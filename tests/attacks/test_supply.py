@@ -28,6 +28,8 @@ ASKED = {  # what each file of `make lock` must hold
     "models": [*CORE, *EXTRAS["models"]],
     "flower": [*CORE, *EXTRAS["flower"], *GROUPS["live"], *GROUPS["build"]],
     "browser": [*CORE, *EXTRAS["plots"], *GROUPS["browser"], *GROUPS["build"]],
+    "adapters": [*CORE, *GROUPS["adapters"], *GROUPS["build"]],
+    "frameworks": [*CORE, *GROUPS["frameworks"], *GROUPS["build"]],
     "docs": [*CORE, *EXTRAS["plots"], *GROUPS["docs"], *GROUPS["build"]],
     **{name: GROUPS[name] for name in ("build", "lock", "sbom", "weights")},
 }
@@ -214,7 +216,7 @@ def test_hints_are_made_in_one_place() -> None:
         for path in (ROOT / "src").rglob("*.py")
         for extra in re.findall(r'MissingExtraError\(.*, "(\w+)"\)', path.read_text())
     }
-    assert used == {"audit", "flower", "gate", "langchain", "models"}
+    assert used == {"audit", "flower", "gate", "inspect", "langchain", "mlflow", "models"}
     assert used <= set(EXTRAS)
 
 

@@ -29,7 +29,9 @@ from fedsrc.cli.main import COMMANDS, GROUPS, cli
 from fedsrc.common.signing import load, public_hex
 from tests.support.gate_certificates import Terminal
 
-ENDS_IN_ONE = ("certify", "collect", "demo", "check", "monitor", "request", "server", "status", "verify", "view")
+ENDS_IN_ONE = (
+    "attest", "certify", "collect", "demo", "check", "monitor", "request", "server", "status", "verify", "view",
+)  # fmt: skip
 
 
 def every_command() -> Iterator[click.Command]:
@@ -224,3 +226,20 @@ def test_options_and_commands_below_complete() -> None:
 
 def test_the_shell_is_told_how() -> None:
     assert "_FEDSRC_COMPLETE=bash_complete" in "\n".join(completed("", "bash_source")[0])
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_that_another_thread_gets_ends_a_page_too(name: str) -> None:
+    """The system picks the thread; one that waits for a lock is not woken by another's signal."""
+    code = f"""
+import signal, threading, time
+from fedsrc.cli.streams import stopped
+wait = stopped()
+def get():
+    time.sleep(0.5)
+    signal.pthread_kill(threading.get_ident(), signal.{name})
+    time.sleep(600)
+threading.Thread(target=get, daemon=True).start()
+wait()
+"""
+    assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 0

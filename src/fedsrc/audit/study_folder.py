@@ -9,7 +9,6 @@ manifest.json     all of it together, when the study is complete
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from fedsrc.audit.methods import METHODS
 from fedsrc.audit.study import Boundary, Setting, Study, StudyTable
 from fedsrc.common.canonical import digest, file_digest
 from fedsrc.common.durable import unwritable, write_whole
+from fedsrc.common.locks import hold
 from fedsrc.errors import FedsrcError
 
 # fields that events do not depend on: settings that differ in these alone share their events
@@ -93,7 +93,7 @@ def held(folder: Path) -> Iterator[None]:
     """Lock a folder: one run at a time."""
     with (folder / ".lock").open("w") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            hold(file)
         except OSError as error:
             raise FedsrcError("another run is writing to this folder", where=str(folder)) from error
         yield

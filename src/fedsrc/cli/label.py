@@ -157,10 +157,10 @@ def serve(
 
     secret = kept_secret(labels.with_name(labels.name.removesuffix(".jsonl") + ".secret"))
     with closing(Desk(labels, rounds, texts, advance)) as desk, serving(desk, secret, port, by) as server:
-        over = stopped()
+        wait = stopped()
         words = f"Label here: {server.url}  (on this machine only; Ctrl-C ends it, and labels stay)"
         show(output, {"url": server.url}, words)
-        over.wait()
+        wait()
 
 
 def export(path: Path, labels: Path, rounds: Rounds, texts: Texts, by: str | None, back: str) -> str:

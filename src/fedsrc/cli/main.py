@@ -25,7 +25,7 @@ from fedsrc.errors import FedsrcError
 GROUPS = {  # by who needs them
     "Start here": ("demo", "inspect", "certify", "verify", "view"),
     "Before calibration": ("plan", "register", "forecast"),
-    "In production": ("gate", "monitor", "revoke", "keys"),
+    "In production": ("gate", "monitor", "attest", "revoke", "keys"),
     "Several sites, at the server": ("request", "collect", "server", "status"),
     "Several sites, at each site": ("allow", "release", "site", "label", "site-status"),
     "Scores and studies": ("answers", "score", "fit", "choose", "audit"),

@@ -8,12 +8,15 @@ import re
 import shlex
 import signal
 import sys
-import threading
+import time
+from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 import click
+
+PAUSE = 0.2  # seconds between looks for a signal
 
 ARGUMENT = re.compile(
     r"`(\w+)=(True|\d+|'[^'`]*'|\"[^\"`]*\"|\['[^'`]*'(?:, '[^'`]*')*\]|)`"
@@ -86,12 +89,21 @@ def say(text: str) -> None:
     click.echo(in_flags(text), err=True)
 
 
-def stopped() -> threading.Event:
-    """Return an event that an interruption or SIGTERM sets."""
-    over = threading.Event()
+def stopped() -> Callable[[], None]:
+    """Return a function that waits for an interruption or SIGTERM, from now on.
+
+    It looks again and again: the system may hand a signal to another thread, which does not wake one that waits for a
+    lock; and a handler that sets an event can meet the event's own lock.
+    """
+    came: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: over.set())
-    return over
+        signal.signal(number, lambda number, _: came.append(number))
+
+    def wait() -> None:
+        while not came:
+            time.sleep(PAUSE)
+
+    return wait
 
 
 def stop_on_terminate() -> None:

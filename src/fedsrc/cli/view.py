@@ -86,8 +86,8 @@ def serve(folder: Path, host: str, port: int, monitor: Path | None = None, outpu
     with serving(folder, host, port, monitor=monitor, version=fedsrc.__version__) as server:
         if not server.loopback:
             say("warning: other machines can read this page; it has no password and no encryption")
-        over = stopped()
+        wait = stopped()
         show(output, {"url": server.url}, f"Live page: {server.url}  (read-only; Ctrl-C ends it)")
         if not (folder / REGISTRATION).exists():
             say(f"Waiting for a run in {folder.absolute()}.")
-        over.wait()
+        wait()

@@ -21,6 +21,7 @@ from fedsrc.errors import FedsrcError
 
 LONGEST_LINE = 64_000_000  # bytes
 PIECE = 1 << 20
+READ = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))  # where it has them
 KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
@@ -65,7 +66,8 @@ def write_whole(path: Path, data: bytes, *, mode: int = 0o644, replace: bool = T
         try:
             with os.fdopen(handle, "wb") as file:
                 write(file, data)
-                os.fchmod(file.fileno(), mode)
+                if hasattr(os, "fchmod"):  # Windows gives a file the rights of its folder
+                    os.fchmod(file.fileno(), mode)
                 sync(file.fileno())
             if replace:
                 move(temporary, path)
@@ -91,7 +93,9 @@ def _link_or_move(temporary: Path, path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make a folder's new entries durable."""
+    """Make a folder's new entries durable; Windows opens no folder, and has no such call."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
     handle = os.open(path, os.O_RDONLY)
     try:
         sync(handle)
@@ -114,7 +118,7 @@ def open_regular(path: Path) -> BufferedReader:
     """
     try:
         _regular_or_refused(path, path.stat())  # before it is opened: opening a device may do something
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(path, READ)
         try:
             _regular_or_refused(path, os.fstat(handle))  # and after: it may have become another
             return os.fdopen(handle, "rb")

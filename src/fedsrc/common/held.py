@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 import warnings
@@ -11,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fedsrc.common import durable
+from fedsrc.common.locks import hold
 from fedsrc.errors import BusyError
 
 TRIES, PAUSE = 5, 0.1  # to hold a file, seconds
@@ -60,7 +60,7 @@ class HeldFile:
         """Lock the file, or refuse. Retry: a process that only tests the lock holds it for a moment, too."""
         for attempt in range(TRIES):
             try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                hold(self._file)
                 return
             except OSError as error:
                 if attempt == TRIES - 1:

@@ -25,8 +25,10 @@ def audit(
     files: Sequence[SourceFile] = (),
     notes: Mapping[str, Notes] | None = None,
     more: Iterable[Finding] = (),
+    logged: bool = False,
 ) -> Manifest:
-    """Return the manifest of these answers. `more` are findings that the caller made on a larger set."""
+    """Return the manifest of these answers. `more` are findings that the caller made on a larger set; `logged` answers
+    may lack texts."""
     noted = {answer.id: (notes or {}).get(answer.id, Notes()) for answer in answers}
     labels = Counter(label_of(answer) for answer in answers)
     per_source = Counter(Counter(answer.source for answer in answers).values())
@@ -35,7 +37,7 @@ def audit(
     found = [
         *more,
         *findings.about_files(files),
-        *findings.about_texts(answers),
+        *findings.about_texts(answers, "note" if logged else "error"),
         *findings.about_duplicates(answers),
         *findings.about_sources(answers),
         *findings.about_labels(len(answers), labels, rates),
@@ -90,8 +92,8 @@ def _other_text(answer: Answer, span: Span) -> bool:
 
 
 def _duplicates(answers: Sequence[Answer]) -> manifest.Duplicates:
-    responses = Counter((answer.source, answer.response.strip()) for answer in answers)
-    evidence = Counter(text for text, _ in {(answer.evidence.strip(), answer.source) for answer in answers})
+    responses = Counter((answer.source, answer.response.strip()) for answer in answers if answer.response.strip())
+    evidence = Counter(text for text, _ in {(answer.evidence.strip(), answer.source) for answer in answers} if text)
     splits = Counter(source for source, _ in {(answer.source, answer.split) for answer in answers})
     return manifest.Duplicates(*(sum(number > 1 for number in each.values()) for each in (responses, evidence, splits)))
 

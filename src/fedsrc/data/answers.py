@@ -43,6 +43,7 @@ class Answer:
     site: str = ""
     split: str = ""
     factual: float | None = None
+    scores: tuple[tuple[str, float | None], ...] = ()  # of a log's judges, by column
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def answer_of(row: dict[str, Any], where: str, name: str | None = None) -> Answe
     for field in ("evidence", "response"):
         if not isinstance(row.get(field), str) or not row[field].strip():
             raise FedsrcError(f"{field} is missing or empty", where=where, hint=f"every answer needs a text {field!r}")
-    known = {each.name for each in fields(Answer)}
+    known = {each.name for each in fields(Answer)} - {"scores"}
     given = {field: row[field] for field in known & row.keys() if row[field] not in (None, "")}
     key = given.get("id", where if name is None else name)
     values: dict[str, Any] = {"id": key, "source": key, **given}
@@ -107,9 +108,15 @@ def answer_of(row: dict[str, Any], where: str, name: str | None = None) -> Answe
     return Answer(**values)
 
 
-def answers_bytes(answers: Iterable[Answer]) -> bytes:
-    """Return the bytes of a file of answers."""
-    return "".join(json.dumps(asdict(answer), ensure_ascii=False) + "\n" for answer in answers).encode()
+def answers_bytes(answers: Iterable[Answer], *, logged: bool = False) -> bytes:
+    """Return the bytes of a file of answers. Those of a log have scores as columns, nothing for a question that is not
+    there, and no column that is empty but for what people see: so the file is a table that can be certified."""
+    rows = [asdict(answer) for answer in answers]
+    for row in rows:
+        row.update(row.pop("scores"), **({"question": row["question"] or None} if logged else {}))
+    filled = {name for row in rows for name, value in row.items() if value or value == 0} | {"evidence", "response"}
+    kept = [{name: row[name] for name in row if not logged or name in filled} for row in rows]
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept).encode()
 
 
 def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

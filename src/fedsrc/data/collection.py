@@ -1,6 +1,7 @@
-"""Opening a set of answers by path or by name: RAGTruth, HaluEval, or a user's own file; and what it was read from.
+"""Opening a set of answers by path or by name: RAGTruth, HaluEval, a log, or a user's own file; and where it is from.
 
 A path that exists is taken as a path. Otherwise a known name (`ragtruth`, `halueval/qa`) is fetched once and kept.
+`mlflow:EXPERIMENT` is asked of MLflow.
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ import gzip
 import hashlib
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from fedsrc.common.canonical import file_digest
 from fedsrc.data import halueval, hub, ragtruth
 from fedsrc.data.answers import Answer, Notes, json_lines, read_answers
+from fedsrc.data.evaluation_events import is_events, read_events
+from fedsrc.data.inspect_logs import is_inspect, read_inspect
+from fedsrc.data.logs import Reading, answers_of
+from fedsrc.data.mlflow_traces import PREFIX, read_mlflow
 from fedsrc.errors import FedsrcError
 
 Known = Literal["original", "other", "unknown"]
@@ -38,19 +43,36 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Collection:
-    """Answers, who labelled them, what is noted of them by id, and the files they come from."""
+    """Answers, who labelled them, what is noted of them by id, and the files they come from.
+
+    A log's answers may lack texts; `told` is what is to be said of how it was read.
+    """
 
     name: str
     annotation: str
     answers: Sequence[Answer]
     files: tuple[SourceFile, ...]
     notes: dict[str, Notes] = field(default_factory=dict)
+    logged: bool = False
+    told: tuple[str, ...] = ()
 
 
 def open_collection(
-    what: str, *, task: str | None = None, pairs: int | None = None, tell: Callable[[str], None] = lambda _: None
+    what: str,
+    *,
+    task: str | None = None,
+    pairs: int | None = None,
+    reading: Reading | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Collection:
-    """Open the collection at a path or of a name. `task` picks HaluEval's file; `pairs` takes its first ones."""
+    """Open the collection at a path or of a name. `task` picks HaluEval's file; `pairs` takes its first ones; `reading`
+    says how a log is read."""
+    log = _log(what, reading or Reading())
+    if log is not None:
+        return log
+    if reading not in (None, Reading()):
+        hint = "a log is a file or folder of Inspect's or OpenTelemetry's, or mlflow:EXPERIMENT"
+        raise FedsrcError("this is no log whose labels, scores and sources could be named", where=what, hint=hint)
     path, name = Path(what), what.strip().lower().rstrip("/")
     name = f"halueval/{task.lower()}" if name == "halueval" and task is not None else name
     if not _exists(path):
@@ -69,6 +91,27 @@ def open_collection(
     if is_ragtruth:
         return _ragtruth(path if path.is_dir() else path.parent)
     return Collection(path.name, "not stated", read_answers(path), (source_file(path),))
+
+
+def _log(what: str, reading: Reading) -> Collection | None:
+    """Open a log; None if it is none."""
+    path, files, others = Path(what), list[Path](), 0
+    if _exists(path):
+        inside = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+        logs, events = [*filter(is_inspect, inside)], [*filter(is_events, inside)]
+        files, others = logs or events, len(inside) - len(logs or events)
+        if not files:
+            return None
+        found = read_inspect(logs, reading) if logs else read_events(events, reading)
+    elif what.startswith(PREFIX):
+        found = read_mlflow(what.removeprefix(PREFIX), reading)
+    else:
+        return None
+    entries, skipped = found
+    answers, annotation, told = answers_of(entries, reading, what, {**skipped, "files that are no such logs": others})
+    base = path if path.is_dir() else path.parent
+    sources = tuple(replace(source_file(each), name=each.relative_to(base).as_posix()) for each in files)
+    return Collection(path.name, annotation, answers, sources, logged=True, told=told)
 
 
 def source_file(path: Path, original: hub.Original | None = None) -> SourceFile:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fedsrc.common.words import count
 from fedsrc.data.answers import Answer
 from fedsrc.data.collection import SourceFile
-from fedsrc.data.manifest import Auc, Count, Finding, Label, Marks, Rate, label_of
+from fedsrc.data.manifest import Auc, Count, Finding, Label, Marks, Rate, Severity, label_of
 
 ARTEFACT = 0.2  # a length that ranks labels this far from chance is worth a warning
 ENOUGH = 20  # answers of each kind before a rate or a rank means something
@@ -26,12 +26,12 @@ def about_files(files: Iterable[SourceFile]) -> Findings:
             yield Finding("note", f"{file.name} could not be compared: no digest of its original is known.")
 
 
-def about_texts(answers: Sequence[Answer]) -> Findings:
+def about_texts(answers: Sequence[Answer], severity: Severity = "error") -> Findings:
     """Name answers without evidence or response."""
     for text in ("evidence", "response"):
         empty = [answer.id for answer in answers if not str(getattr(answer, text)).strip()]
         if empty:
-            yield Finding("error", f"{_have(len(empty), 'answer')} no {text}: {_some(empty)}.")
+            yield Finding(severity, f"{_have(len(empty), 'answer')} no {text}: {_some(empty)}.")
 
 
 def about_sources(answers: Sequence[Answer]) -> Findings:
@@ -62,7 +62,8 @@ def about_duplicates(answers: Iterable[Answer]) -> Findings:
     """Name responses repeated for one source: harmless from two generators, a doubled record from one."""
     same: dict[tuple[str, str], list[Answer]] = defaultdict(list)
     for answer in answers:
-        same[answer.source, answer.response.strip()].append(answer)
+        if answer.response.strip():
+            same[answer.source, answer.response.strip()].append(answer)
     repeated = [group for group in same.values() if len(group) > 1]
     alone = [len({each.generator for each in group}) == len(group) for group in repeated]
     doubled = [group[0].id for group, apart in zip(repeated, alone, strict=True) if not apart]

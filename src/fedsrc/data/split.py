@@ -57,7 +57,8 @@ def torn(answers: Iterable[Answer], assignments: Mapping[str, Part]) -> int:
     """Count texts of evidence that are in more than one part, under different source names."""
     parts: dict[str, set[Part]] = {}
     for answer in answers:
-        parts.setdefault(answer.evidence.strip(), set()).add(assignments[answer.source])
+        if answer.evidence.strip():
+            parts.setdefault(answer.evidence.strip(), set()).add(assignments[answer.source])
     return sum(len(each) > 1 for each in parts.values())
 
 
@@ -74,6 +75,8 @@ def join_sources(answers: Sequence[Answer]) -> list[Answer]:
     places = {source: place for place, source in enumerate(heads)}
     first: dict[str, str] = {}
     for answer in answers:
+        if not answer.evidence.strip():
+            continue
         one, other = head(answer.source), head(first.setdefault(answer.evidence.strip(), answer.source))
         early, late = sorted((one, other), key=places.__getitem__)
         heads[late] = early

@@ -9,18 +9,18 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from fedsrc.common.label_words import ONE, ZERO, End, check_words, end_of_one, meaning, plain_name, plain_word
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.panels import Scores
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.scale import Scale
-from fedsrc.records.cells import ONE, SUPPORTED, UNSUPPORTED, ZERO, End, end_of_name, plain_name, plain_word
 
 ORDER = ("score", "loss", "site", "source", "id", "group")
 NEEDED = ("score", "loss")
 UNIT = Scale()
 SOURCE_NAME = re.compile(  # what people call the thing that several answers share
     r"(source|question|query|prompt|document|doc|article|passage|patient|person|user|customer|session|conversation"
-    r"|dialogue|dialog|thread|chat|encounter|ticket|case|account|context|call|email|claim|order)s?"
+    r"|dialogue|dialog|thread|(user)?input|chat|encounter|ticket|case|account|context|call|email|claim|order)s?"
     r"(id|ids|no|nr|num|number|key|name|uuid|hash|text|)"
 )
 
@@ -46,9 +46,7 @@ class Columns:
     others: tuple[tuple[str, Scale], ...] = ()
 
     def __post_init__(self) -> None:
-        both = {*map(plain_word, self.unsupported)} & {*map(plain_word, self.supported)}
-        if both:
-            raise FedsrcError(f"label {min(both)!r} cannot be both unsupported and supported")
+        check_words(self.unsupported, self.supported)
 
     def name(self, what: str) -> str:
         """Return the name of a column."""
@@ -62,24 +60,11 @@ class Columns:
     @property
     def one_is(self) -> End | None:
         """What a 1, a true and a yes mean in the loss column: as somebody says, or else its name."""
-        bad, good = ({*map(plain_word, each)} for each in (self.unsupported, self.supported))
-        if bad & ONE or good & ZERO:
-            return "unsupported"
-        if bad & ZERO or good & ONE:
-            return "supported"
-        name = self.name("loss")
-        return end_of_name(name) or ("unsupported" if plain_name(name).endswith("loss") else None)
+        return end_of_one(self.name("loss"), self.unsupported, self.supported)
 
     def meaning(self, label: str) -> float | None:
         """Return the loss that a word stands for; None if nobody knows it."""
-        word, one_is = plain_word(label), self.one_is
-        if word in (*map(plain_word, self.supported), *map(plain_word, self.unsupported)):
-            return float(word in map(plain_word, self.unsupported))
-        if word in SUPPORTED | UNSUPPORTED:
-            return float(word in UNSUPPORTED)
-        if one_is is None or word not in ONE | ZERO:
-            return None
-        return float((word in ONE) == (one_is == "unsupported"))
+        return meaning(label, self.one_is, self.unsupported, self.supported)
 
     @property
     def said_numbers(self) -> dict[float, float]:

@@ -12,28 +12,21 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from fedsrc.errors import UndecidedError
+from fedsrc.common.label_words import NEUTRAL_NAME, ONE, ZERO, end_of_name, plain_name, plain_word
+from fedsrc.errors import FedsrcError, UndecidedError
 from fedsrc.protocol.scale import Scale
-from fedsrc.records.cells import (
-    NEUTRAL_NAME,
-    ONE,
-    ZERO,
-    end_of_name,
-    numbers,
-    percents,
-    plain_name,
-    plain_word,
-    stripped,
-)
+from fedsrc.records.cells import numbers, percents, stripped
 from fedsrc.records.columns import UNIT, Columns
 
 NONE = pl.Series(dtype=pl.Boolean)
 PERCENT = Scale(worst=0.0, best=100.0)
+KIND = "annotator_kind"  # of Phoenix: who wrote a row
 MOST_WORDS = 8  # of a column of labels
 PLAINLY_PERCENT = 10.0  # below it, 0 to 5 or 0 to 10 may be meant
 SCORE_NAME = re.compile(
-    r".*score|grounding|groundedness|support|confidence|certainty|prob(ability)?|p(supported|grounded|correct|true)"
-    r"|likelihood|similarity|faithfulness|entailment|risk|entropy|perplexity|distance|uncertainty"
+    r".*score|(feedback|evals?|metrics?|scores?|nv|answer|response)*(grounding|groundedness|faithfulness)(eval|api|value)?"
+    r"|support|confidence|certainty|prob(ability)?|p(supported|grounded|correct|true)"
+    r"|likelihood|similarity|entailment|risk|entropy|perplexity|distance|uncertainty"
 )
 LOW_IS_GOOD = re.compile(  # what such a name speaks of, less of it is better
     r"hallucinat|risk|entropy|perplex|distance|uncertain|surpris|contradict|diverg|nll|unsupported|ungrounded"
@@ -46,6 +39,9 @@ def settle(asked: Columns, frame: pl.DataFrame, where: str, *, labelled: bool = 
     """Return how a table is read. `labelled`: its labels are wanted. `whole`: the frame is all of it, and not the
     beginning of a table whose scale is registered."""
     found = asked
+    if labelled and asked.loss is None and KIND in frame.columns and (frame[KIND] != "HUMAN").any():
+        hint = "`fedsrc answers` makes one row of an answer's labels and scores; or name a column with `loss_column=`"
+        raise FedsrcError(f"not every row is by HUMAN in column {KIND!r}: some are no labels", where=where, hint=hint)
     if labelled and asked.loss is None and "loss" not in frame.columns:
         found = replace(found, loss=_loss_column(found, frame, where))
     if labelled and found.name("loss") in frame.columns:

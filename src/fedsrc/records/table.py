@@ -16,10 +16,11 @@ import numpy as np
 import polars as pl
 
 from fedsrc.common.canonical import file_digest
+from fedsrc.common.label_words import plain_word
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.protocol.scale import Scale
-from fedsrc.records.cells import numbers, percents, plain_word, stripped
+from fedsrc.records.cells import numbers, percents, stripped
 from fedsrc.records.columns import NEEDED, ORDER, UNIT, Columns
 from fedsrc.records.guess import settle, unclear
 from fedsrc.records.order import Positions

@@ -21,8 +21,8 @@ def card_markdown(view: View) -> str:
     said = [_status(each, named) for each in statuses(view)]
     claim = f"~~{named(view['struck'])}~~ (no longer stands)" if view["struck"] else named(view["sentence"])
     found = [part for part in (*parts(view), statistics(view)) if not part.empty]
-    shown = ("\n".join(_part(part, named)) for part in found)
-    return "\n\n".join([*said, "\n".join(_facts(identity(view))), f"# {claim}", *shown]) + "\n"
+    shown = ("\n".join(part_lines(part, named)) for part in found)
+    return "\n\n".join([*said, "\n".join(fact_lines(identity(view))), f"# {claim}", *shown]) + "\n"
 
 
 def inert(text: str) -> str:
@@ -35,13 +35,15 @@ def _status(status: Status, named: Callable[[str], str]) -> str:
     return "\n\n".join([f"**{ICONS[status.word]} {status.word}**: {named(status.words)}", *said])
 
 
-def _facts(facts: tuple[Fact, ...]) -> list[str]:
+def fact_lines(facts: tuple[Fact, ...]) -> list[str]:
+    """Write answers as a list."""
     said = [(fact, " ".join(filter(None, (fact.words, inert(fact.said))))) for fact in facts]
     return [f"- **{fact.name}**: {words}{fact.then} {inert(fact.command)}".rstrip() for fact, words in said]
 
 
-def _part(part: Part, named: Callable[[str], str]) -> list[str]:
-    lines = [f"## {part.title}", "", *part.lines, *([""] if part.lines else []), *_facts(part.facts)]
+def part_lines(part: Part, named: Callable[[str], str], level: int = 2) -> list[str]:
+    """Write a part under its heading; `named` writes words that may have names from outside."""
+    lines = [f"{'#' * level} {part.title}", "", *part.lines, *([""] if part.lines else []), *fact_lines(part.facts)]
     lines += [f"- *{how}*: {named(what)}" if how else f"- {named(what)}" for how, what in part.items]
     for table in part.tables:
         lines += _table(table) if table.rows else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import warnings
@@ -10,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from fedsrc.common import locks
 from fedsrc.common.durable import open_regular, read_bytes
 from fedsrc.common.words import count, plain, risk_words
 from fedsrc.protocol.certificate import PanelMember
@@ -206,11 +206,7 @@ def is_held(path: Path) -> bool:
     if not path.exists():
         return False
     with open_regular(path) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
+        return locks.is_held(file)
 
 
 def _read(path: Path) -> tuple[list[Entry], Chain]:

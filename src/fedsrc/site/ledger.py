@@ -19,6 +19,7 @@ from typing import NamedTuple
 from fedsrc.common import durable
 from fedsrc.common.canonical import digest_bytes
 from fedsrc.common.clock import utc_now
+from fedsrc.common.locks import check_locks
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.privacy import admits, compose, rho_tight
 from fedsrc.protocol.messages import START, Link, Request
@@ -98,6 +99,7 @@ class Ledger:
 
     def __init__(self, path: Path, *, must_exist: bool = False) -> None:
         self.path = path
+        check_locks()
         if must_exist and not path.is_file():
             raise FedsrcError(
                 "there is no ledger here",

@@ -6,7 +6,6 @@ cut, but only after the file has shown itself to be a recording. Without an iden
 
 from __future__ import annotations
 
-import fcntl
 import json
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from fedsrc.common.locks import hold
 from fedsrc.data.answers import json_object
 from fedsrc.errors import BusyError, FedsrcError
 from fedsrc.maths.arrays import Floats
@@ -103,7 +103,7 @@ def _locked(path: Path) -> BinaryIO:
     except OSError as error:
         raise FedsrcError(f"cannot be written: {error}", where=str(path)) from error
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        hold(file)
     except OSError as error:
         file.close()
         raise BusyError("another command is writing it", where=str(path), hint="wait, or choose another") from error
