@@ -46,7 +46,7 @@ class Claim:
     status: str = ""
 
     def labels(self, source: str) -> list[str]:
-        """Places in "paper" or in "theory"."""
+        """Places in "paper", in "theory", or on a page of a "result"."""
         return [place.removeprefix(source).strip() for place in self.where if place.startswith(f"{source} ")]
 
 
@@ -117,7 +117,7 @@ def test_ids_are_unique() -> None:
 def test_entries_are_complete(claim: Claim) -> None:
     assert claim.says.endswith(".")
     assert claim.where
-    assert all(place.split(" ")[0] in ("paper", "theory") for place in claim.where)
+    assert all(place.split(" ")[0] in ("paper", "theory", "result") for place in claim.where)
     if claim.status:
         assert claim.status in STATUSES
         assert not claim.function
@@ -159,6 +159,15 @@ def test_theory_sections_exist() -> None:
     assert not lost
     unnamed = [heading for heading in headings if not any(heading.startswith(label) for label in named)]
     assert not unnamed, "a section of docs/theory has no claim"
+
+
+def test_sections_of_results_exist() -> None:
+    """Statements that are not used stand on the page that says what they would gain."""
+    named = [label.split(" ", 1) for claim in CLAIMS for label in claim.labels("result")]
+    assert named
+    for page, heading in named:
+        text = (ROOT / "docs" / "results" / f"{page}.md").read_text(encoding="utf-8")
+        assert re.search(rf"^## {re.escape(heading)}", text, flags=re.MULTILINE), f"{page}: {heading}"
 
 
 @pytest.mark.parametrize("page", THEORY, ids=lambda page: page.stem)

@@ -2,7 +2,7 @@
 
 Run: python -m research.studies.smaller_gains [TRIALS]; writes docs/results/smaller-gains.md
 
-None of them is in the package; what holds of them stands in docs/theory.md, (xv), its proof with each function.
+None of them is in the package; the page states what holds of them, and each function proves it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def delta_discrete(mu: float, eps: float, h: float) -> float:
     with mu = |v|/s. It grows with mu: its derivative is e^eps phi(eps/mu + mu/2 + h) times
     e^(2 h eps/mu) (eps/mu^2 + 1/2) + 1/2 - eps/mu^2 >= 1.
 
-    Theory: (xv), Exact accounting. At h = 0 it is the continuous Gaussian's.
+    At h = 0 it is the continuous Gaussian's.
     """
     return float(ndtr(mu / 2 - eps / mu + h) - math.exp(eps + log_ndtr(-mu / 2 - eps / mu - h)))
 
@@ -66,8 +66,6 @@ def recentred(theta: Floats, lam: Floats, r: float) -> tuple[Floats, Floats, Flo
 
     Its mean is at most e^(theta mu), as (iv) needs, since y e^(1-y) <= 1 at y = lambda + theta mu, with equality at
     lambda = 1 - theta mu. Its logarithm is linear in totals, so noise is paid as in (iv).
-
-    Theory: (xv), Recentring.
     """
     return np.log1p(-theta * (1 - r) / lam), np.log1p(theta * r / lam), np.log(lam) + 1 - lam
 
@@ -114,8 +112,6 @@ def closed(wealth: Floats, w: Floats) -> Bools:
 
     With S the thresholds above their target, which a fixed mixture keeps fixed, sum_S w E / sum_S w is at most a
     nonnegative supermartingale from 1: by Ville a false one is ever rejected with probability at most alpha.
-
-    Theory: (xv), Closed testing.
     """
     over = w * (np.exp(np.minimum(wealth + math.log(ALPHA), 50.0)) - 1.0)
     short = np.minimum(over, 0.0)
@@ -197,16 +193,20 @@ def label_rows(trials: int) -> Iterator[list[str]]:
         yield [words(epsilon), *(f"{over_limit(way, epsilon, trials):.3f}" for way in ways)]
 
 
-INTRO = """# Smaller gains, measured
+INTRO = r"""# Smaller gains, measured
 
-Four changes that fedsrc does not make, and what each would be worth. The first three are proved in
-[theory.md](../theory/15-smaller-gains.md). Made by `python -m research.studies.smaller_gains`, in two minutes.
+Four changes that fedsrc does not make, and what each would be worth. The first three are valid: each is stated below in
+the symbols of [the theory](../theory.md), and proved beside its function in `research/studies/smaller_gains.py`
+(`tests/research/test_smaller_gains.py`). Made by `python -m research.studies.smaller_gains`, in two minutes.
 
 ## Recentring by site
 
+For units of one yes-or-no answer [(iv)](../theory/04-betting.md) holds with $(\lambda_k+\theta d)\,e^{1-\lambda_k}$ for
+$1+\theta d$, $\lambda_k>\theta(1-r)$ a function of what came before.
+
 Mean records at certification: five sites, each with its own noise, target 0.2, one threshold that accepts everything,
 the twelve default bets. A bet is recentred for each site by its risk: estimated from its noised past, or known."""
-RECENTRING = """If one site of five is far worse than the others, a quarter of the records is saved without privacy, an
+RECENTRING = r"""If one site of five is far worse than the others, a quarter of the records is saved without privacy, an
 eighth at epsilon 4 and a thirtieth at epsilon 1; sites that are alike pay up to 2%. It stays out: it gains only where
 sites differ much and noise is small, and bounds would have to keep every site's totals apart.
 
@@ -215,13 +215,21 @@ How much a site's past counts was chosen on these very settings: the other sites
 
 ## Exact Gaussian accounting
 
+Discrete Gaussians of scale $s\ge1$ on $p$ integers, which one unit changes by a norm of at most $\Delta$, are
+$(\varepsilon,\delta)$-private with $\mu=\Delta/s$, $h=\sqrt p/s$ and
+
+$$\delta=\bar\Phi\Big(\frac\varepsilon\mu-\frac\mu2-h\Big)-e^\varepsilon\,\bar\Phi\Big(\frac\varepsilon\mu+\frac\mu2+h\Big).$$
+
 Noise scale over sensitivity at delta 1e-6: by zCDP, as released; by the continuous Gaussian's curve; and as proved for
 discrete noise in open histograms of seven thresholds. On the finer lattice of sealed releases, what is proved is the
 continuous curve to three digits. Records are over the limit (population L, ten draws, the open plan, one holder)."""
-ACCOUNTING = """zCDP costs 11 to 15% of noise variance, and 1 to 3% of the records. The proof is complete, for a unit
+ACCOUNTING = r"""zCDP costs 11 to 15% of noise variance, and 1 to 3% of the records. The proof is complete, for a unit
 that enters one release. It stays out for now: ledgers, limits and cards add up rho, which this curve has none of.
 
 ## Closed testing, and columns of one norm
+
+With a fixed mixture and the registered target, threshold $j$ may be certified when at one time
+$\sum_{i\in S}w_iE_i\ge\frac1\alpha\sum_{i\in S}w_i$ for every $S$ that holds $j$.
 
 Records over the limit, as above, if thresholds are certified by weighted averages over all sets of them, and if the
 columns of the suffix basis are scaled to one norm."""
