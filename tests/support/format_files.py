@@ -172,7 +172,8 @@ def _scales() -> list[dict[str, Any]]:
     found.append({
         "privacy": json.loads(canonical_bytes(plain.model_dump())), "encoding": contrasts.model_dump(),
         "targets": [0.2], "thresholds": 2, "scale": rule.scale, "rho": rule.rho,
-        "sensitivity squared": round(rule.sensitivity**2), "inverse": rule.contrasts.inverse.tolist(), "condition": rule.contrasts.condition,
+        "sensitivity squared": round(rule.sensitivity**2), "inverse": rule.contrasts.inverse.tolist(),
+        "condition": rule.contrasts.condition,
     })  # fmt: skip
     return found
 
