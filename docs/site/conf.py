@@ -70,7 +70,7 @@ SECTIONS = {
     "Sites": ["docs/air-gapped", "docs/cohorts", "docs/live", "SECURITY"],
     "Compliance": ["docs/card", "docs/guarantee"],
     "Statisticians": ["docs/theory", "docs/audit", "docs/comparison", "docs/reproduce"],
-    "Reference": ["docs/reference", "examples/README", "CONTRIBUTING", "CHANGELOG"],
+    "Reference": ["docs/reference", "docs/format", "examples/README", "CONTRIBUTING", "CHANGELOG"],
 }
 BELOW = {  # collapsed in the sidebar
     "docs/theory": ["docs/theory/*", "paper/notation"],
