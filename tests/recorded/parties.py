@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import fedsrc
 from fedsrc.federation.airgap import answer_file, collect, start
 from fedsrc.federation.live.guard import Guard
 from fedsrc.federation.live.play import play
+from fedsrc.planning.register import Choices, register_grid
+from fedsrc.protocol.mask_key import MaskKey
 from fedsrc.protocol.messages import Release, Request, parse_release, read_request
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.stream import Table
@@ -49,11 +51,11 @@ class Parties:
         """Register, with the keys of everybody."""
         known: dict[str, Any] = {"site_keys": {site: public(site) for site in self.sites}}
         known |= {"capacities": dict.fromkeys(self.sites, self.units)} if self.capacities else {}
-        made = fedsrc.register(
-            target=self.target, epsilon=self.epsilon, sites=self.sites, grid=True, server_key=public("server"),
-            **{"thresholds": 4, "batch": 100, "rounds": 4, **known, **self.options},
-        )  # fmt: skip
-        return self.change(made)
+        if self.options.get("aggregation") == "cohorts":
+            known["mask_keys"] = [MaskKey.by(site, key(site), key(f"{site} mask")) for site in self.sites]
+        settings = {"thresholds": 4, "batch": 100, "rounds": 4, **known, **self.options}
+        choices = Choices(self.target, self.epsilon, grid=True, server_key=public("server"), **settings)
+        return self.change(register_grid(choices, self.sites))
 
     def tables(self, work: Path) -> dict[str, Path]:
         """Write the table of every site."""
@@ -110,6 +112,7 @@ class Live(Parties):
     """A live run whose letters are carried inside this process; sites in `away` never come."""
 
     away: Collection[str] = ()
+    nodes: bool = False  # whether sites name the key of the node that carries their word
 
     def __call__(self, work: Path) -> Path:
         registered, tables, post = self.register(), self.tables(work), OwnPost(OwnClock())
@@ -117,8 +120,28 @@ class Live(Parties):
         with ExitStack() as opened:
             for number, site in enumerate(self.sites, start=1):
                 ledger = opened.enter_context(closing(Ledger(work / site / "ledger")))
-                guard = Guard(registered, site, ledger, lambda site=site: Table(tables[site]), key(site))  # type: ignore[misc]
+                guard = Guard(
+                    registered, site, ledger, partial(Table, tables[site]), key(site), node_key=self.node(site)
+                )
                 if site not in self.away:
-                    post.join(number, guard.answer)
+                    post.join(number, guard.answer, self.node(site) or "")
             play(registered, work / "run", key("server"), post, patience=PATIENCE, clock=post.clock)
         return work / "run"
+
+    def node(self, site: str) -> str | None:
+        """The key of a site's node, where it is said."""
+        return public(f"{site} node") if self.nodes else None
+
+
+def implausible(round: int, release: Release) -> Release:
+    """In the second round, one site sends totals that no honest site has."""
+    if (round, release.site) != (2, "south"):
+        return release
+    return release.model_copy(update={"first": tuple(each + (1 << 40) for each in release.first)})
+
+
+def masked_otherwise(round: int, release: Release) -> Release:
+    """In the first round, the masks of one member do not cancel."""
+    if (round, release.site) != (1, "b") or release.check is None:
+        return release
+    return release.model_copy(update={"check": release.check ^ 1})

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from fedsrc.common.signing import Key, public_hex
+from fedsrc.protocol.certificate import read_signed
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
-from fedsrc.protocol.notices import SUFFIX
+from fedsrc.protocol.notices import SUFFIX, read_notice
+from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.transcript import read_transcript
 from tests.support import ROOT
 
 RUNS = ROOT / "tests" / "recorded" / "runs"
@@ -56,3 +61,14 @@ def write_files(folder: Path, files: dict[str, bytes]) -> Path:
     for name, data in files.items():
         (folder / name).write_bytes(data)
     return folder
+
+
+def values_of(name: str) -> Iterator[BaseModel]:
+    """Everything that a recorded run holds: its registration, entries, certificate or account, and notice."""
+    folder = RUNS / name
+    yield Registration.read(folder / REGISTRATION)
+    yield from read_transcript(folder / TRANSCRIPT)[0]
+    if (folder / CERTIFICATE).exists():
+        yield read_signed(folder / CERTIFICATE)
+    if (folder / (CERTIFICATE + SUFFIX)).exists():
+        yield read_notice(folder / (CERTIFICATE + SUFFIX))
