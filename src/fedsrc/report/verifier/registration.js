@@ -1,0 +1,139 @@
+// Whether a registration is valid, and what follows from it. docs/format.md, "Bytes", "A registration is valid if".
+"use strict";
+import { shapedMechanism } from "./contrasts.js";
+import { openMechanism } from "./mechanism.js";
+import { sum } from "./numbers.js";
+import { Beyond, must } from "./outcome.js";
+import { rhoWithin, scaleFor } from "./privacy.js";
+import { quantiles } from "./quantiles.js";
+import { roundSize } from "./recruit.js";
+import { numberIn } from "./schema.js";
+
+/** @typedef {any} Registration its canonical JSON, parsed */
+
+const WHERE = "registration";
+/** @param {number[]} values */
+const isOne = (values) => Math.abs(sum(values) - 1) <= 1e-9;
+/** @param {number[]} values */
+const rises = (values) => values.every((value, i) => i === 0 || values[i - 1] < value);
+
+/** Refuse what this verifier does not reach: it says nothing of such runs. @param {Registration} registration */
+export function withinReach({ certificate, aggregation, claims, labelling, privacy, unlabelled }) {
+  if (!["betting", "sealed"].includes(certificate.method)) throw new Beyond(`the method ${certificate.method}`);
+  if (aggregation.kind === "cohorts") throw new Beyond("sums of cohorts");
+  if (claims.kind !== "one") throw new Beyond(`a panel of ${claims.kind}`);
+  if (unlabelled) throw new Beyond("unlabelled records");
+  if (privacy.adjacency === "same-group") throw new Beyond("the adjacency same-group");
+}
+
+/** @param {Registration} registration */
+export function deploymentWeights({ sites }) {
+  return sites[0].weight === null ? null : sites.map((/** @type {any} */ site) => site.weight);
+}
+
+/** The mixture is fixed with declared weights or one site. @param {Registration} registration */
+export function isFixed(registration) {
+  return registration.sites.length === 1 || deploymentWeights(registration) !== null;
+}
+
+/** @param {Registration} registration */
+export function validRegistration(registration) {
+  const { claim, thresholds, certificate, sites, privacy, aggregation } = registration;
+  const given = sites.map((/** @type {any} */ site) => site.weight !== null);
+  const budgets = certificate.risk_budget + certificate.acceptance_budget + certificate.refusal_budget;
+  must(budgets <= claim.failure_probability * (1 + 1e-9), "its budgets exceed the failure probability", WHERE);
+  must(thresholds.values.length > 0 && thresholds.weights.length === thresholds.values.length, "its thresholds have other weights", WHERE);
+  must(thresholds.weights.every((/** @type {number} */ w) => w > 0) && isOne(thresholds.weights), "its threshold weights do not sum to one", WHERE);
+  must(rises(thresholds.values) && thresholds.values[0] >= 0 && thresholds.values.at(-1) <= 1, "its thresholds do not rise in [0, 1]", WHERE);
+  must(new Set(sites.map((/** @type {any} */ site) => site.name)).size === sites.length, "two sites have one name", WHERE);
+  must(given.every((/** @type {boolean} */ is) => is === given[0]), "only some sites have weights", WHERE);
+  must(!given[0] || isOne(sites.map((/** @type {any} */ site) => site.weight)), "its site weights do not sum to one", WHERE);
+  must(privacy.unit === "source" || privacy.max_answers === 1, "a record has several answers", WHERE);
+  must(aggregation.kind !== "holder" || sites.every((/** @type {any} */ site) => site.key === null), "a holder's sites have keys", WHERE);
+  (certificate.method === "betting" ? validBetting : validSealed)(registration);
+  validOrigin(registration);
+}
+
+/** @param {Registration} registration */
+function validBetting({ claim, thresholds, certificate, encoding, schedule, sites }) {
+  const { ladder, bets } = certificate;
+  must(encoding.kind !== "contrasts", "an open certificate with contrasts", WHERE);
+  must(rises(ladder) && ladder[0] > 0 && ladder.at(-1) < 1 && ladder.includes(claim.target_risk), "its ladder does not rise in (0, 1) with the target on it", WHERE);
+  if (bets.priors) {
+    must(bets.priors.length === thresholds.values.length, "its priors are for other thresholds", WHERE);
+    for (const prior of bets.priors)
+      must(prior.length === bets.count && prior.every((/** @type {number} */ p) => p > 0) && isOne(prior), "a prior does not sum to one", WHERE);
+  }
+  must(schedule.policy !== "enough" || isFixed({ sites }), "the policy enough needs a mixture that is fixed", WHERE);
+}
+
+/** @param {Registration} registration */
+function validSealed({ claim, thresholds, certificate, encoding, schedule }) {
+  const { looks, targets } = certificate;
+  const rows = targets.length * thresholds.values.length;
+  must(rises(looks.map((/** @type {any} */ look) => look.round)) && looks.at(-1).round === schedule.rounds, "its looks do not rise to the last round", WHERE);
+  must(isOne(looks.map((/** @type {any} */ look) => look.share)) && isOne(targets.map((/** @type {any} */ target) => target.share)), "shares do not sum to one", WHERE);
+  must(targets[0].risk === claim.target_risk, "its first target is not the claim's", WHERE);
+  must(targets.every((/** @type {any} */ { risk }) => Math.abs(risk * 1e4 - Math.round(risk * 1e4)) < 1e-9), "a target has more than 4 decimals", WHERE);
+  must(targets.length === 1 || Math.abs(targets[0].risk - targets[1].risk) >= 0.005 - 1e-12, "its targets are too close", WHERE);
+  const some = targets.some((/** @type {any} */ target) => target.bets.length > 0);
+  for (const { bets, risk } of targets)
+    must(bets.length === (some ? thresholds.values.length : 0) && bets.every((/** @type {number} */ theta) => theta > 0 && theta * (1 - risk) < 1), "a bet is missing or too large", WHERE);
+  if (!some || encoding.kind !== "contrasts") throw new Beyond("sealed certificates without bets");
+  must(encoding.matrix.length === rows && encoding.matrix.every((/** @type {number[]} */ row) => row.length === rows), "its matrix has another size", WHERE);
+  must(encoding.second.length === rows && encoding.second.every((/** @type {number} */ c) => c > 0), "its second moments are of other rows", WHERE);
+  must([0, thresholds.values.length].includes(encoding.accepted.length) && encoding.accepted.every((/** @type {number} */ c) => c > 0), "its accepted masses are of other thresholds", WHERE);
+}
+
+/** Thresholds and where they come from. @param {Registration} registration */
+function validOrigin({ thresholds, development, privacy }) {
+  const release = development?.release ?? null;
+  must((thresholds.origin === "noised") === (release !== null) && (release !== null) === (thresholds.asked !== null), "its development release and thresholds do not go together", WHERE);
+  must(thresholds.origin !== "development" || privacy.epsilon === "inf", "exact quantiles with privacy", WHERE);
+  if (!release) return;
+  if (release.blocks) throw new Beyond("a development release of a panel");
+  const own = scaleOf(openMechanism({ kind: "complementary", basis: "suffix", basis_bits: 8 }, release.privacy, release.grid.length, 1).squared, release.privacy);
+  must(rises(release.grid) && release.grid[0] >= 0 && release.grid.at(-1) <= 1, "its development grid does not rise", WHERE);
+  must([release.first, release.second].every((vector) => vector.length === release.grid.length), "its development release has another length", WHERE);
+  must(Math.abs(release.scale - own) <= 1e-9 * own, "its development release has another noise than stated", WHERE);
+  const among = new Set(quantiles(release, thresholds.asked));
+  must(thresholds.values.every((/** @type {number} */ value) => among.has(value)), "its thresholds do not follow from the development release", WHERE);
+}
+
+/** The scale that a privacy loss needs. @param {Record<string, number>} squared @param {any} privacy */
+export function scaleOf(squared, privacy) {
+  return scaleFor(squared[privacy.adjacency], rhoWithin(/** @type {number} */ (numberIn(privacy.epsilon)), privacy.delta, privacy.conversion));
+}
+
+/**
+ * The mechanism of a registration, at the scale that the requests carry; refused if it is another than registered.
+ * @param {Registration} registration @param {number | null} asked
+ */
+export function mechanismOf(registration, asked) {
+  const make = (/** @type {number} */ scale) => (registration.encoding.kind === "contrasts" ? shapedMechanism(registration, scale) : openMechanism(registration.encoding, registration.privacy, registration.thresholds.values.length, scale));
+  const own = scaleOf(make(1).squared, registration.privacy);
+  const scale = asked ?? own;
+  must(own === 0 ? scale === 0 : Math.abs(scale - own) <= 1e-9 * own, "the requests carry another noise than registered");
+  must(scale <= Number.MAX_SAFE_INTEGER, "its noise is too large", WHERE);
+  const made = make(scale);
+  if (registration.encoding.kind === "contrasts") validShape(registration, /** @type {ReturnType<typeof shapedMechanism>} */ (made), scale);
+  noOverflow(registration, made.largest);
+  return { ...made, scale };
+}
+
+/** @param {Registration} registration @param {ReturnType<typeof shapedMechanism>} shaped @param {number} scale */
+function validShape({ encoding }, shaped, scale) {
+  must(shaped.condition <= 1e4 * (1 + 1e-9), "its matrix is too close to singular", WHERE);
+  must(encoding.accepted.length > 0 || shaped.g === 1, "it has no accepted masses", WHERE);
+  must(shaped.g === 1 || shaped.G * Math.sqrt(1) * Math.max(...encoding.second) <= Math.SQRT2 * (1 - 1e-9) * shaped.least, "its second moments weigh too much", WHERE);
+  must(scale === 0 || scale >= 1000, "its noise is too coarse", WHERE);
+}
+
+/** @param {Registration} registration @param {number} largest */
+function noOverflow({ encoding, schedule, sites }, largest) {
+  if (encoding.kind === "complementary" || encoding.kind === "paired") return must(largest <= 2 ** 28, "its masses are too fine", WHERE);
+  let slots = 0;
+  for (let t = 1; t <= schedule.rounds; t++) slots += Math.ceil(1.5 * roundSize(schedule, t)) * sites.length;
+  const most = sites.every((/** @type {any} */ site) => site.capacity !== null) ? sum(sites.map((/** @type {any} */ site) => site.capacity)) : Infinity;
+  must(2 * Math.min(slots, most) * largest < 2 ** 61, "its sums could overflow", WHERE);
+}

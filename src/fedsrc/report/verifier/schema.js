@@ -1,0 +1,84 @@
+// Field types and limits, by schema.json (docs/format/schema.json without its words). docs/format.md, "Bytes".
+"use strict";
+import { Wrong } from "./outcome.js";
+import { sameJson } from "./json.js";
+
+/** @typedef {Record<string, any>} Schema */
+
+const BIG = /^-?[1-9][0-9]{15,400}$/;
+
+/** A number that canonical JSON writes as text, or null. @param {any} value */
+export function numberIn(value) {
+  if (typeof value === "number") return value;
+  if (value === "inf") return Infinity;
+  return typeof value === "string" && BIG.test(value) && !Number.isSafeInteger(Number(value)) ? Number(value) : null;
+}
+
+/** @param {any} value @param {string} type */
+function isOf(value, type) {
+  if (type === "null") return value === null;
+  if (type === "array") return Array.isArray(value);
+  if (type === "object") return value !== null && typeof value === "object" && !Array.isArray(value);
+  if (type === "number") return numberIn(value) !== null;
+  if (type === "integer") return Number.isSafeInteger(value) || (numberIn(value) !== null && numberIn(value) !== Infinity && typeof value === "string");
+  return typeof value === type;
+}
+
+/**
+ * Refuse a value that is not as its schema says; every field is there, but for those left out while at their default.
+ * @param {any} value @param {Schema} schema @param {Schema} root @param {string} where
+ */
+export function conforms(value, schema, root, where) {
+  /** @param {string} what @returns {never} */
+  const refuse = (what) => { throw new Wrong(what, where); };
+  if (schema.$ref) return conforms(value, root.$defs[schema.$ref.split("/").at(-1)], root, where);
+  if (schema.discriminator) {
+    const kind = value?.[schema.discriminator.propertyName];
+    if (typeof kind !== "string" || !Object.hasOwn(schema.discriminator.mapping, kind)) refuse("is of an unknown kind");
+    return conforms(value, { $ref: schema.discriminator.mapping[kind] }, root, where);
+  }
+  if (schema.anyOf) {
+    const fits = schema.anyOf.some((/** @type {Schema} */ each) => {
+      try {
+        conforms(value, each, root, where);
+        return true;
+      } catch (error) {
+        if (error instanceof Wrong) return false;
+        throw error;
+      }
+    });
+    return fits ? undefined : refuse("is not of a known form");
+  }
+  if (schema.type && !isOf(value, schema.type)) refuse(`is not of type ${schema.type}`);
+  if ("const" in schema && value !== schema.const) refuse(`is not ${schema.const}`);
+  if (schema.enum && !schema.enum.includes(value)) refuse("is none of the known values");
+  if (schema.type === "number" || schema.type === "integer") inLimits(numberIn(value), schema, refuse);
+  if (schema.type === "string") {
+    if ([...value].length < (schema.minLength ?? 0) || [...value].length > (schema.maxLength ?? Infinity)) refuse("is too short or too long");
+    if (schema.pattern && !new RegExp(schema.pattern, "u").test(value)) refuse("is not of the known form");
+    if (/[\u0000-\u001f\u007f-\u009f\u2028\u2029]/.test(value)) refuse("is not on one line");
+  }
+  if (schema.type === "array") {
+    if (value.length < (schema.minItems ?? 0) || value.length > (schema.maxItems ?? Infinity)) refuse("has too few or too many entries");
+    value.forEach((/** @type {any} */ each, /** @type {number} */ i) => conforms(each, schema.items, root, `${where}[${i + 1}]`));
+  }
+  if (schema.properties) fieldsConform(value, schema, root, where, refuse);
+}
+
+/** @param {any} x @param {Schema} schema @param {(what: string) => never} refuse */
+function inLimits(x, schema, refuse) {
+  if (!(x >= (schema.minimum ?? -Infinity) && x <= (schema.maximum ?? Infinity))) refuse("is outside its limits");
+  if (!(x > (schema.exclusiveMinimum ?? -Infinity))) refuse("is outside its limits");
+  if ("exclusiveMaximum" in schema && !(x < schema.exclusiveMaximum)) refuse("is outside its limits");
+}
+
+/** @param {any} value @param {Schema} schema @param {Schema} root @param {string} where @param {(what: string) => never} refuse */
+function fieldsConform(value, schema, root, where, refuse) {
+  const left = schema.left_out ?? {};
+  for (const name of Object.keys(value)) {
+    if (!Object.hasOwn(schema.properties, name)) refuse(`has an unknown field ${JSON.stringify(name)}`);
+    if (Object.hasOwn(left, name) && sameJson(value[name], left[name])) refuse(`writes ${name}, which has its default`);
+    conforms(value[name], schema.properties[name], root, `${where}.${name}`);
+  }
+  for (const name of Object.keys(schema.properties)) if (!(name in value || Object.hasOwn(left, name))) refuse(`has no ${name}`);
+}

@@ -1,0 +1,99 @@
+// Sealed certificates: registered looks, exact lines, weights passed on. docs/format.md, "Sealed"; (xiii).
+"use strict";
+import { acceptance } from "./betting.js";
+import { exactLine, hybridLine } from "./normal.js";
+import { down9, sum, up9 } from "./numbers.js";
+import { isFixed } from "./registration.js";
+import { sealedBets } from "./tally.js";
+
+/** Weights of the rows left: a rejected row's goes to the one before it that is left, else to the next. @param {number[]} weights @param {boolean[]} rejected */
+export function passedOn(weights, rejected) {
+  const left = weights.map(() => 0);
+  weights.forEach((weight, i) => {
+    let k = i;
+    while (k >= 0 && rejected[k]) k--;
+    if (k < 0) for (k = i; k < weights.length && rejected[k]; ) k++;
+    if (k < weights.length) left[k] += weight;
+  });
+  return left;
+}
+
+export class Sealed {
+  /** @param {any} registration @param {any} mechanism */
+  constructor(registration, mechanism) {
+    this.registration = registration;
+    this.fixed = isFixed(registration);
+    this.m = registration.thresholds.values.length;
+    this.bets = sealedBets(registration, mechanism);
+    this.weights = mechanism.rows.map((/** @type {any} */ { threshold }, /** @type {number} */ i) => registration.certificate.targets[Math.floor(i / this.m)].share * registration.thresholds.weights[threshold]);
+    this.rejected = this.weights.map(() => false);
+    this.lower = new Array(this.m).fill(0);
+    /** @type {{share: number, evidence: number[], noises: number, before: number}[]} */
+    this.looks = [];
+  }
+
+  /** The share of a look after a round, or 0. @param {number} round @param {boolean} last whether no request follows */
+  share(round, last) {
+    const { looks } = this.registration.certificate;
+    if (last) return sum(looks.filter((/** @type {any} */ look) => look.round >= round).map((/** @type {any} */ look) => look.share));
+    return looks.find((/** @type {any} */ look) => look.round === round)?.share ?? 0;
+  }
+
+  /** The line of a row at a look. @param {number} i @param {number} weight @param {{share: number, noises: number, before: number}} look */
+  line(i, weight, { share, noises, before }) {
+    const { line, risk_budget: budget } = this.registration.certificate;
+    const [alpha, variance] = [budget * share * weight, this.bets[i].variance];
+    if (line === "hybrid") {
+      const last = variance * (noises - before);
+      return up9(hybridLine(alpha, variance * before, last) + (last > 0 ? 1e-9 : 0));
+    }
+    const nu = variance * noises;
+    const exact = nu > 0 ? exactLine(alpha, nu) + 1e-9 : -Math.log(alpha);
+    return up9(line === "within" ? Math.max(exact, -Math.log(alpha)) : exact);
+  }
+
+  /** @param {any} tally @param {number} share @returns {import("./betting.js").Look} */
+  look(tally, share) {
+    const [N, eta, { D, Q }] = [tally.slots, tally.eta, tally.totals];
+    const evidence = this.bets.map((/** @type {any} */ { a, b, theta, shift, loss }, /** @type {number} */ i) =>
+      down9(a * D[i] - b * Q[i] - theta * N * eta + (tally.charges.L?.[i] ?? 0) - shift * tally.noises - 1e-9 - loss * N));
+    const look = { share, evidence, noises: tally.noises, before: tally.noisesBefore };
+    this.looks.push(look);
+    if (!this.fixed) this.rejected = this.weights.map(() => false);
+    const weights = this.reject(this.fixed ? this.looks : [look]);
+    const lower = acceptance(this.registration, tally, 1e-9 + 1e-15 * N * this.weights.length);
+    this.lower = this.fixed ? lower.map((/** @type {number} */ value, /** @type {number} */ j) => Math.max(value, this.lower[j])) : lower;
+    const rejected = [...this.rejected];
+    const rows = this.lower.map((value, j) => ({ risk: this.risk(rejected, j), lower: value }));
+    const report = this.report(tally, D, rejected, weights, look);
+    return { rows, report: () => report };
+  }
+
+  /** Reject until nothing more is rejected; return the weights left. @param {Sealed["looks"]} looks */
+  reject(looks) {
+    const passing = this.fixed || this.registration.certificate.line !== "hybrid";
+    for (;;) {
+      const weights = passing ? passedOn(this.weights, this.rejected) : this.weights;
+      const more = this.rejected.map((is, i) => !is && looks.some((look) => look.evidence[i] >= this.line(i, weights[i], look)));
+      if (!more.some(Boolean)) return weights;
+      this.rejected = this.rejected.map((is, i) => is || more[i]);
+    }
+  }
+
+  /** The least target rejected at a threshold, else 1. @param {boolean[]} rejected @param {number} j */
+  risk(rejected, j) {
+    const risks = this.registration.certificate.targets.filter((/** @type {any} */ _, /** @type {number} */ t) => rejected[t * this.m + j]).map((/** @type {any} */ target) => target.risk);
+    return Math.min(1, ...risks);
+  }
+
+  /** Bounds at the claim's target. @param {any} tally @param {number[]} D @param {boolean[]} rejected @param {number[]} weights @param {Sealed["looks"][0]} look */
+  report(tally, D, rejected, weights, look) {
+    const [N, eta] = [tally.slots, tally.eta];
+    return this.lower.map((_, j) => {
+      const { theta, r, variance } = this.bets[j];
+      const width = Math.sqrt(variance * look.noises) / (theta * N);
+      const upper = rejected[j] ? 0 : Math.min(1 - r, up9((this.line(j, weights[j], look) - look.evidence[j]) / (theta * N)));
+      return { contrast_upper: upper, privacy_width: width, sampling_width: Math.max(0, upper + D[j] / N - eta - width) };
+    });
+  }
+}
