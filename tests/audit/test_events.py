@@ -855,17 +855,17 @@ def test_looks_are_those_of_the_records_of_the_study() -> None:
     """The first look with a certificate is where the study's own record of that trial says it fired."""
     study = Study.from_toml(LOOKS)
     frame = looks(study, Path(), trials=100)
-    assert frame["trial"].n_unique() == 4  # those of the first block
+    assert frame["trial"].unique().sort().to_list() == [0, 1, 2, 3, 4, 5]  # of both blocks
     assert looks(study, Path(), trials=2).equals(frame.filter(pl.col("trial") < 2))
     fired = 0
-    for task in (task for task in tasks(study) if task.block == 0):
+    for task in tasks(study):
         for record in rows(pl.read_parquet(run_task(LOOKS, "", task).data), method="fed-src-c"):
             found = rows(frame, setting=record["setting"], method="fed-src-c", trial=record["trial"])
             first = next((row["look"] for row in found if any(row["certified"])), None)
             assert (first is not None) == record["fired"]
             assert first in (None, record["look"])
             fired += record["fired"]
-    assert 12 < fired < 48
+    assert 18 < fired < 72
 
 
 def test_a_study_may_sweep_the_number_of_sites(tmp_path: Path) -> None:

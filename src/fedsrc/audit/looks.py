@@ -1,4 +1,4 @@
-"""Every look of some trials, in full: enough to recompute each certificate by hand.
+"""Every look of some trials, or of all, in full: enough to recompute each certificate by hand.
 
 Trials are drawn again from the study's seed, so what is here is what the per-trial records came from.
 
@@ -23,7 +23,7 @@ from fedsrc.audit.study import Study
 
 
 def looks(study: Study, tables: Path, *, trials: int) -> pl.DataFrame:
-    """Return one row per setting, method, trial and look, for the first trials of every setting.
+    """Return one row per setting, method, trial and look, for the first trials of every setting, or for all of them.
 
     Lists run over sites (slots, answered, dropped) or over thresholds (sums, variances, bounds), of groups with claims
     of their own one group after the other. Sums and slots are cumulative; `seed` with `trial` is the trial's address
@@ -32,14 +32,18 @@ def looks(study: Study, tables: Path, *, trials: int) -> pl.DataFrame:
     parts = []
     for index, setting in enumerate(study.settings):
         cell = build(setting, study.by_name[setting.population], seed=study.seed, folder=tables)
-        parts.append(_setting(study, cell, index, min(trials, study.trials, study.block)))
+        wanted = min(trials, study.trials)
+        for number, first in enumerate(range(0, wanted, study.block)):
+            parts.append(_block(study, cell, index, number, min(study.block, wanted - first)))
     return pl.concat(parts)
 
 
-def _setting(study: Study, cell: Cell, index: int, trials: int) -> pl.DataFrame:
-    seed = (study.seed, 0)
+def _block(study: Study, cell: Cell, index: int, number: int, trials: int) -> pl.DataFrame:
+    """Return the first trials of one block: it is drawn whole, since its size decides its streams."""
+    seed, first = (study.seed, number), number * study.block
     reads = {METHODS[name].reads for name in study.methods}
-    events = happen(cell, trials=min(study.block, study.trials), seed=seed, per_site=True, reads=reads)
+    size = min(study.block, study.trials - first)
+    events = happen(cell, trials=size, seed=seed, per_site=True, reads=reads)
     block = Block(cell, events, seed)
     aim, shape = block.aim, block.evidence("exact sums").accepted.shape
     truth = {name: np.broadcast_to(value, shape) for name, value in vars(block.facts).items()}
@@ -48,7 +52,7 @@ def _setting(study: Study, cell: Cell, index: int, trials: int) -> pl.DataFrame:
         evidence = block.seen(METHODS[name]).at(slice(0, trials))
         found = METHODS[name].judge(evidence, aim)
         for trial, look in np.ndindex(trials, shape[1]):
-            head = {"setting": index, "method": name, "seed": study.seed, "trial": trial, "look": look + 1}
+            head = {"setting": index, "method": name, "seed": study.seed, "trial": first + trial, "look": look + 1}
             rows.append({**head, **_schedule(cell, events, trial, look), **_sums(evidence, found, aim, trial, look)}
                         | {f"true_{key}": value[trial, look].tolist() for key, value in truth.items()})  # fmt: skip
     return pl.DataFrame(rows, infer_schema_length=None)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedsrc.audit import engine
 
 BACKENDS = ("processes", "ray", "dask")
+ABOUT_LOOKS = "Also keep every look of the first N trials (of all, if there are no more): bounds of all thresholds."
 
 
 @click.command("audit")
@@ -29,7 +30,7 @@ BACKENDS = ("processes", "ray", "dask")
 @JOBS
 @click.option("--backend", type=click.Choice(BACKENDS), default="processes")
 @click.option("--scheduler", help="Address of the Dask scheduler.")
-@click.option("--looks", type=click.IntRange(0), default=0, help="Also keep every look of the first N trials.")
+@click.option("--looks", type=click.IntRange(0), default=0, help=ABOUT_LOOKS)
 @FORMAT
 def audit_command(
     study: Path, folder: Path | None, tables: Path | None, jobs: int, backend: str, scheduler: str | None, looks: int,
