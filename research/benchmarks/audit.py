@@ -168,7 +168,8 @@ def cell_rows(made: Engine) -> Iterator[list[str]]:
 
 
 def label(row: dict[str, Any]) -> str:
-    return f"{row['population']} (surrogate)" if row["surrogate"] else f"{row['population']} (real)"
+    """The cell's name; those of surrogates say so themselves."""
+    return row["population"] if row["surrogate"] else f"{row['population']} (real)"
 
 
 def result_rows(made: Engine) -> Iterator[list[str]]:
@@ -207,13 +208,13 @@ def head(rounds: Sequence[Compared]) -> str:
     ratio, paper = rounds[ROUNDS // 2].ratio, rounds[ROUNDS // 2].engine
     whole = max(each.engine.trials_s + each.engine.table_s for each in rounds)
     shows = f"""\
-        The paper's registered audit has 4 cells, 3 privacy levels, 3 policies and 500 trials of each: {paper.trials:,}
-        trials, each followed to the end of its schedule by three methods. Trials per second: **{ratio:.0f} times**
-        those of a plain loop over trials on one core, in the same run (median of {ROUNDS} rounds, from
-        {rounds[0].ratio:.0f} to {rounds[-1].ratio:.0f}; required: {TIMES:.0f}; {met(rounds[0].ratio >= TIMES)}). The
-        engine had {CORES} cores. A loop on as many was not run: had it gained all of them, {ratio / CORES:.0f} times
-        would be left. The whole audit took {whole:.0f} s at most, its table included (required: at most {LIMIT:.0f} s;
-        {met(whole <= LIMIT)}). {finding(paper)}"""
+        The paper's registered audit has 4 cells (three tasks and their pool), 3 privacy levels, 3 policies and 500
+        trials of each: {paper.trials:,} trials, each followed to the end of its schedule by three methods. Trials per
+        second: **{ratio:.0f} times** those of a plain loop over trials on one core, in the same run (median of
+        {ROUNDS} rounds, from {rounds[0].ratio:.0f} to {rounds[-1].ratio:.0f}; required: {TIMES:.0f};
+        {met(rounds[0].ratio >= TIMES)}). The engine had {CORES} cores. A loop on as many was not run: had it gained
+        all of them, {ratio / CORES:.0f} times would be left. The whole audit took {whole:.0f} s at most, its table
+        included (required: at most {LIMIT:.0f} s; {met(whole <= LIMIT)}). {finding(paper)}"""
     return f"""\
 # The registered audit: what it finds, and what it takes
 

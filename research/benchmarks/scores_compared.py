@@ -390,10 +390,10 @@ CHOSEN = """\
 BESIDE = """\
 ## Beside the paper's tables
 
-The paper's Table scores has four cells of 300 answers, scored by their own generator; C1 is question answering by
-mistral, of which ours is a larger part, scored by another model. Its other cells are other tasks of RAGTruth and all of
-them together, whose answers were not at hand. Its Table halueval is scored by Qwen2.5-7B-Instruct. The protocol is the
-same, the scores are not."""
+The paper's Table scores has three cells of 300 answers each, one a task, and their pool (C3), scored by their own
+generator; C1 is question answering by mistral, of which ours is a larger part, scored by another model. Its other cells
+are other tasks of RAGTruth and all of them together, whose answers were not at hand. Its Table halueval is scored by
+Qwen2.5-7B-Instruct. The protocol is the same, the scores are not."""
 
 BESIDE_READING = """\
 The paper concludes that no score dominates, and that which one certifies is not known in advance. Here, on RAGTruth,

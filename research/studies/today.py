@@ -32,11 +32,11 @@ NOTES = (
     " are means over trials that certified; sites answer 200 at a time, so nothing can be certified before 1,000."
     " 'Held-out above target' counts certified trials whose threshold has a held-out risk above target; the interval of"
     " held-out risk is exact for the mean counts of held-out answers accepted and unsupported, rounded. RAGTruth QA is"
-    " scored by *familiarity*, the share of content words that question and evidence hold: it needs no model, so that"
-    " anyone can make the table. It was not chosen blindly: an earlier page had shown that it ranks mistral's answers"
-    " well. The RAGTruth test rows draw answers as independent events although six of them share a source. HaluEval is"
-    " scored by lift, and answer length alone does better than lift on its question answering"
-    " ([scores](scores-halueval.md))."
+    " scored by *familiarity*, 1 / (1 + the number of distinct content words of the response that neither question nor"
+    " evidence holds): it needs no model, so that anyone can make the table. It was not chosen blindly: an earlier page"
+    " had shown that it ranks mistral's answers well. The RAGTruth test rows draw answers as independent events"
+    " although six of them share a source. HaluEval is scored by lift, and answer length alone does better than lift on"
+    " its question answering ([scores](scores-halueval.md))."
 )
 
 
