@@ -121,6 +121,8 @@ SCHEDULES: dict[str, Ways] = {
     "recruit": {"policy": "recruit"},
     "recruit, matched": {"policy": "recruit", "matched": True},
     "recruit, moved": {"policy": "recruit", "moved": 0.3},
+    "by size": {"weights": "by size"},
+    "recruit, by size": {"policy": "recruit", "weights": "by size", "matched": True},
     "final": {"policy": "final", "weights": "as calibrated"},
 }
 

@@ -201,8 +201,8 @@ def build(setting: Setting, population: Population, *, seed: int, folder: Path) 
     answers = most_answers(records, np.ones(len(records), dtype=np.bool_)) if setting.unit == "source" else 1
     own = groups if setting.groups == "each" else (None,)
     registration = _registration(
-        setting, len(indices), values=[thresholds_of(parts, setting, each) for each in own], groups=groups,
-        answers=min(answers, 10), binary=binary,
+        setting, [len(each) for each in indices], values=[thresholds_of(parts, setting, each) for each in own],
+        groups=groups, answers=min(answers, 10), binary=binary,
     )  # fmt: skip
     release = None
     if setting.thresholds_from == "noised":
@@ -306,13 +306,15 @@ def thresholds_of(parts: Parts, setting: Setting, group: str | None = None) -> t
 
 
 def _registration(
-    setting: Setting, sites: int, *, values: Sequence[tuple[float, ...]], groups: tuple[str, ...] = (),
+    setting: Setting, sizes: Sequence[int], *, values: Sequence[tuple[float, ...]], groups: tuple[str, ...] = (),
     answers: int = 1, binary: bool = True,
 ) -> Registration:  # fmt: skip
-    names = [f"site {k + 1}" for k in range(sites)]
-    weights = None
+    sites = len(sizes)
+    names, weights = [f"site {k + 1}" for k in range(sites)], None
     if setting.weights == "equal":
         weights = dict(zip(names, moved_weights([1.0 / sites] * sites, setting.moved, 0), strict=True))
+    elif setting.weights == "by size":
+        weights = dict(zip(names, (size / sum(sizes) for size in sizes), strict=True))
     choices = Choices(
         setting.target_risk, setting.epsilon, preset=setting.release, unit=setting.unit, independent=True, grid=True,
         thresholds=len(values[0]), min_acceptance=setting.min_acceptance, delta=setting.delta, batch=setting.batch,
@@ -373,7 +375,7 @@ def _from_boundary(setting: Setting, population: Boundary, rng: np.random.Genera
         raise FedsrcError(f"population {population.name!r} is made of {unit}s", hint=f'set unit = "{unit}"')
     shown, count = population.promised * setting.target_risk, population.groups
     registration = _registration(
-        setting, setting.sites, values=[grid_thresholds(setting.thresholds)], answers=population.answers,
+        setting, [1] * setting.sites, values=[grid_thresholds(setting.thresholds)], answers=population.answers,
         groups=tuple(f"group {g + 1}" for g in range(count)) if setting.groups != "none" else (),
         binary=not population.graded,
     )  # fmt: skip
@@ -395,7 +397,7 @@ def _from_printed(setting: Setting, population: Printed, rng: np.random.Generato
     _no_records(setting)
     if setting.groups != "none":
         raise FedsrcError("a law of acceptance and risk has no groups", hint="set groups = 'none'")
-    registration = _registration(setting, setting.sites, values=[grid_thresholds(len(population.acceptance))])
+    registration = _registration(setting, [1] * setting.sites, values=[grid_thresholds(len(population.acceptance))])
     site = printed(registration, np.asarray(population.acceptance), np.asarray(population.risk))
     made = _finish(setting, registration, [site] * setting.sites, heldout=None, surrogate=True, items=False)
     return replace(made, development=_drawn(site, rng))
@@ -418,5 +420,6 @@ def _no_records(setting: Setting) -> None:
     """Refuse what only records have."""
     if setting.partition != "iid" or setting.draw != "with replacement":
         raise FedsrcError("a law without records has no partition and no end", hint='use partition = "iid"')
-    if setting.size is not None or setting.heldout_share or setting.thresholds_from in ("support", "noised"):
+    told = setting.size is not None or setting.heldout_share or setting.weights == "by size"
+    if told or setting.thresholds_from in ("support", "noised"):
         raise FedsrcError("a law without records has no size, no held-out part and no scores")

@@ -175,7 +175,8 @@ class Setting(Grown):
                       noised release of them, on which plans are made too; "support": quantiles of the
                       calibration scores themselves, labels unseen, and the guarantee is then conditional on that
                       support (Paper: Proposition (condthresh)); "grid": a public grid
-    weights           "equal": declared, each site alike; "as calibrated": the mixture that was drawn
+    weights           "equal": declared, each site alike; "by size": declared, in proportion to its calibration units;
+                      "as calibrated": the mixture that was drawn
     moved             share of declared weight moved onto the first site, while participation stays equal
     drift             declared drift of every site; its deployment law really moves, by the paper's coupling
     size              calibration units, all sites together; the rest of the table is not used
@@ -219,7 +220,7 @@ class Setting(Grown):
     sigma: float = Field(1.0, ge=0)
     sites: int = Field(5, ge=1, le=1000)
     size: int | None = Field(None, ge=1)
-    weights: Literal["equal", "as calibrated"] = "equal"
+    weights: Literal["equal", "by size", "as calibrated"] = "equal"
     moved: Share = 0.0
     drift: Share = 0.0
     policy: Literal["final", "first", "enough", "recruit"] = "first"
