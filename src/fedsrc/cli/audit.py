@@ -41,6 +41,7 @@ def audit_command(
     A study that was stopped resumes: finished blocks of trials are not run again.
     """
     from fedsrc.audit import engine
+    from fedsrc.audit.heldout import by_threshold
     from fedsrc.audit.looks import looks as all_looks
     from fedsrc.audit.page import write_summary
     from fedsrc.audit.summary import summarise
@@ -53,6 +54,8 @@ def audit_command(
         )  # fmt: skip
     found, made = summarise(folder, tables)
     write_summary(folder, found, made)
+    if (held := by_threshold(done, tables)).height:
+        held.write_csv(folder / "heldout.csv")
     if looks:
         all_looks(done, tables, trials=looks).write_parquet(folder / "looks.parquet")
     say(f"Records, summary.csv, summary.md and manifest.json are in {folder}.")

@@ -1,0 +1,64 @@
+"""What held-out answers say of every threshold: accepted, unsupported, and the exact interval of their risk.
+
+A threshold's interval holds by itself. A study looks at many thresholds, and picks one by its certificate alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fedsrc.audit.cell import Cell, build
+from fedsrc.audit.study import Study
+from fedsrc.maths.binomial import clopper_pearson
+
+SAME = {"epsilon", "delta", "target_risk", "release", "policy", "rounds", "batch", "queries", "reading", "case"}
+
+
+def by_threshold(study: Study, tables: Path) -> pl.DataFrame:
+    """Return one row per population, split and threshold; none where nothing is held out.
+
+    Settings that differ in what decides neither the split nor the thresholds have the same rows, given once, under the
+    number of the first.
+
+    Paper: Table (redeep-full), per-threshold selective-risk intervals.
+    """
+    rows: list[dict[str, Any]] = []
+    seen: set[str] = set()
+    for index, setting in enumerate(study.settings):
+        key = setting.model_dump_json(exclude={"case"} if setting.thresholds_from == "noised" else SAME)
+        if not setting.heldout_share or key in seen:
+            continue
+        seen.add(key)
+        cell = build(setting, study.by_name[setting.population], seed=study.seed, folder=tables)
+        rows += [{"setting": index, "population": setting.population, **row} for row in _thresholds(cell)]
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def _thresholds(cell: Cell) -> list[dict[str, Any]]:
+    """Return what is held out beside what is calibrated on, for each threshold."""
+    if cell.heldout is None:
+        return []
+    facts = cell.facts(cell.weights)
+    return [
+        {
+            "threshold": value,
+            "acceptance": float(facts.acceptance[j]),
+            "risk": float(facts.risk[j]),
+            "heldout_accepted": int(cell.heldout[0, j]),
+            "heldout_unsupported": float(cell.heldout[1, j]),
+            **_risk(cell, int(cell.heldout[0, j]), float(cell.heldout[1, j])),
+        }
+        for j, value in enumerate(cell.registration.thresholds.values)
+    ]
+
+
+def _risk(cell: Cell, accepted: int, unsupported: float) -> dict[str, float | None]:
+    """Return the held-out risk, and where losses are 0 and 1 its exact interval."""
+    names = ("heldout_risk", "heldout_risk_low", "heldout_risk_high")
+    if accepted == 0:
+        return dict.fromkeys(names)
+    interval = clopper_pearson(round(unsupported), accepted) if cell.binary else (None, None)
+    return dict(zip(names, (unsupported / accepted, *interval), strict=True))

@@ -1,0 +1,99 @@
+"""Held-out answers by threshold, counted again from the split itself.
+
+Chance of a false alarm: none, everything is enumerated.
+Mutants killed: calibration answers counted as held out, scores above and not at a threshold, an interval of another
+level or of the calibration's counts, an interval of graded losses or of whole sources, the same split given twice.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.stats import binomtest
+
+from fedsrc.audit.cell import SPLIT, split
+from fedsrc.audit.heldout import by_threshold
+from fedsrc.audit.study import Study
+from fedsrc.audit.study_records import records_of
+from fedsrc.cli.main import main
+
+TEXT = """
+name = "held out"
+seed = 3
+trials = 2
+methods = ["fed-src-c"]
+[[populations]]
+name = "P"
+records = 400
+unsupported = 0.3
+auc = 0.8
+about = "x"
+[setting]
+heldout_share = 0.4
+thresholds = 6
+rounds = 2
+"""
+SWEPT = TEXT + '[sweep]\nepsilon = [inf, 4.0]\ntarget_risk = [0.2, 0.3]\nthresholds_from = ["development", "support"]\n'
+
+
+def parts_of(text: str, index: int = 0) -> tuple[Study, pl.DataFrame]:
+    """The study, and its held-out answers."""
+    study = Study.from_toml(text)
+    (population,) = study.populations
+    records = records_of(population, Path())  # type: ignore[arg-type]
+    parts = split(records, study.settings[index], np.random.default_rng([study.seed, SPLIT]))
+    return study, pl.DataFrame({"score": parts.heldout.score, "loss": parts.heldout.loss})
+
+
+def test_every_threshold_has_its_counts_and_its_exact_interval() -> None:
+    study, held = parts_of(TEXT)
+    found = by_threshold(study, Path())
+    assert held.height == 160
+    assert found.height == 6
+    for row in found.iter_rows(named=True):
+        accepted = held.filter(pl.col("score") >= row["threshold"])
+        wrong = int(accepted["loss"].sum())
+        assert (row["heldout_accepted"], row["heldout_unsupported"]) == (accepted.height, wrong)
+        exact = binomtest(wrong, accepted.height).proportion_ci(0.95, method="exact")
+        assert (row["heldout_risk_low"], row["heldout_risk_high"]) == pytest.approx((exact.low, exact.high), abs=1e-9)
+        assert row["heldout_risk"] == pytest.approx(wrong / accepted.height)
+    assert found["acceptance"].is_sorted(descending=True)
+    assert (found["heldout_risk"] - found["risk"]).abs().max() > 0.005  # type: ignore[operator]
+
+
+def test_a_split_is_given_once() -> None:
+    found = by_threshold(Study.from_toml(SWEPT), Path())
+    assert found["setting"].unique().to_list() == [0, 1]  # thresholds of development, and of the support
+    assert found.height == 12
+
+
+def test_graded_losses_have_no_exact_interval(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    score = rng.random(200)
+    frame = pl.DataFrame({"score": score, "loss": rng.choice([0.0, 0.25, 1.0], 200), "source": np.arange(200) // 2})
+    frame.write_parquet(tmp_path / "t.parquet")
+    table = TEXT.replace('records = 400\nunsupported = 0.3\nauc = 0.8\nabout = "x"', 'table = "t.parquet"')
+    graded = by_threshold(Study.from_toml(table), tmp_path)
+    assert graded["heldout_risk_low"].null_count() == graded.height == 6
+    assert graded["heldout_risk"].null_count() == 0
+    frame.with_columns(loss=pl.col("loss").round()).write_parquet(tmp_path / "t.parquet")
+    by_source = table.replace("[setting]", '[setting]\nunit = "source"\nrelease = "default"')
+    assert by_threshold(Study.from_toml(by_source), tmp_path)["heldout_risk_low"].null_count() == 6
+    assert by_threshold(Study.from_toml(table), tmp_path)["heldout_risk_low"].null_count() == 0
+
+
+def test_nothing_is_said_where_nothing_is_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert by_threshold(Study.from_toml(TEXT.replace("0.4", "0.0")), Path()).height == 0
+    for name, text, there in (("with", TEXT, True), ("without", TEXT.replace("0.4", "0.0"), False)):
+        (tmp_path / f"{name}.toml").write_text(text)
+        monkeypatch.setattr(
+            sys, "argv", ["fedsrc", "audit", str(tmp_path / f"{name}.toml"), "-o", str(tmp_path / name), "--jobs", "1"]
+        )
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert not stopped.value.code
+        assert (tmp_path / name / "heldout.csv").is_file() == there
