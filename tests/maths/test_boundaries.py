@@ -65,6 +65,16 @@ def test_f_is_the_maximum_over_its_epochs(q: float) -> None:
     assert float(F(q, m=20, alpha=0.025)) == pytest.approx(expected, rel=1e-12)
 
 
+@given(st.floats(0, 1e12), st.integers(1, 1000), st.floats(1e-6, 0.5))
+def test_f_crosses_with_the_promised_probability(q: float, m: int, alpha: float) -> None:
+    """Freedman's inequality at the boundary of an epoch costs at most the epoch's share, and not much less."""
+    i = int(ceil_log2(max(q, 1.0)))
+    s, u, x = float(F(q, m=m, alpha=alpha)), 2.0**i, float(x_q(i, c=3, m=m, alpha=alpha))
+    exponent = s**2 / (2 * (u + s / 3))
+    assert x <= exponent * (1 + 1e-12)
+    assert exponent < 2 * x
+
+
 @given(st.lists(st.floats(0.01, 1), min_size=2, max_size=6), st.integers(0, 5))
 def test_eta_bounds_every_difference_of_mixtures(raw: list[float], seed: int) -> None:
     """eta bounds |E f| differences over all f in [0, 1], and is attained by the worst f when sites do not overlap."""
