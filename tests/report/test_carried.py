@@ -1,11 +1,13 @@
 """A page that carries its run: saved, verified, refused.
 
-Mutants killed: a notice left out, a name that leads elsewhere, a file twice, a bomb, a changed run that verifies.
+Mutants killed: a notice left out, a name that leads elsewhere, a file twice, a bomb, a changed run that verifies, two
+registrations on one page.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import json
 import re
@@ -23,9 +25,10 @@ from fedsrc.errors import FedsrcError
 from fedsrc.monitor.fresh import monitor_table
 from fedsrc.protocol.certificate import Certificate
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.succession import Succession
 from fedsrc.report import carried
-from fedsrc.report.carried import LINK, NOTICE, carry, opened
+from fedsrc.report.carried import CANONICAL, LINK, NOTICE, carry, opened
 from fedsrc.report.html import page
 from fedsrc.report.view import view_run
 from tests.monitor.test_monitor import GOOD, KEY, WORSE, World
@@ -67,11 +70,12 @@ def repacked(card: Path, files: list[tuple[str, bytes]]) -> None:
 
 def test_a_page_carries_the_bytes_of_its_run(run: Path, card: Path) -> None:
     with archive_of(card) as archive:
-        assert archive.namelist() == list(FILES)
+        assert archive.namelist() == [*FILES, CANONICAL]
         assert all(archive.read(name) == (run / name).read_bytes() for name in FILES)
+        assert hashlib.sha256(archive.read(CANONICAL)).hexdigest() == Registration.read(run / REGISTRATION).digest
     view = view_run(run)
     assert page(view, carried=carry(view)) == page(view, carried=carry(view))
-    assert "<script" not in card.read_text(encoding="utf-8")
+    assert "<script" not in page(view)
 
 
 def test_a_page_verifies_without_its_folder(run: Path, card: Path) -> None:
@@ -113,6 +117,18 @@ def test_a_changed_run_does_not_verify(run: Path, card: Path, name: str) -> None
     repacked(card, changed)
     done = invoke("verify", card)
     assert (done.exit_code, done.stderr.startswith(f"error: {card}")) == (1, True)
+
+
+def test_a_canonical_registration_that_says_something_else_is_refused(run: Path, card: Path) -> None:
+    """Whoever reads only one of both must not be told another run than whoever reads the other."""
+    files = [(each, (run / each).read_bytes()) for each in FILES]
+    with archive_of(card) as archive:
+        stated = archive.read(CANONICAL)
+    repacked(card, [*files, (CANONICAL, stated)])
+    assert invoke("verify", card).exit_code == 0
+    repacked(card, [*files, (CANONICAL, stated.replace(b'"batch":', b'"batch": '))])
+    done = invoke("verify", card)
+    assert (done.exit_code, "does not say what its registration.toml says" in done.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -24,12 +24,13 @@ HEADERS = {
 }
 
 
-def policy(style: str, script: str | None = None, *, header: bool = False) -> str:
-    """Return the content security policy: nothing from outside, and of inline code exactly this, by digest."""
+def policy(style: str, script: str | None = None, *, header: bool = False, asks: bool = True) -> str:
+    """Return the content security policy: nothing from outside, and of inline code exactly this, by digest. A page that
+    `asks` may ask its own server, and no other."""
     parts = ["default-src 'none'", f"style-src {_digest(style)}", "img-src data:", "base-uri 'none'",
              "form-action 'none'"]  # fmt: skip
     if script is not None:
-        parts += [f"script-src {_digest(script)}", "connect-src 'self'"]
+        parts += [f"script-src {_digest(script)}", *(["connect-src 'self'"] if asks else [])]
     if header:
         parts.append("frame-ancestors 'none'")
     return "; ".join(parts)

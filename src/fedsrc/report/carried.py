@@ -1,6 +1,7 @@
 """The run that a page carries: its files as one zip, in a link that saves them without a script; `verify` reads it.
 
-The page's own words are nobody's proof: whoever doubts them recomputes the run.
+The page's own words are nobody's proof: whoever doubts them recomputes the run. Beside registration.toml lies its
+canonical JSON, whose digest it is named by, so that a program without its defaults can recompute too.
 """
 
 from __future__ import annotations
@@ -18,18 +19,21 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from fedsrc.common.canonical import canonical_bytes
 from fedsrc.common.durable import read_bytes
 from fedsrc.errors import DamagedError, FedsrcError
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, STATUS, TRANSCRIPT
 from fedsrc.protocol.notices import Revocation, beside
+from fedsrc.protocol.registration import Registration
 from fedsrc.report.view import View
 
 MOST = 8_000_000  # bytes of a run's files that a page carries
 LONGEST = 20_000_000  # bytes of a page that is read
 MONITOR = "monitor"
 FILES = (REGISTRATION, TRANSCRIPT, CERTIFICATE)
+CANONICAL = "registration.json"
 NOTICE = beside(Path(CERTIFICATE)).name
-KNOWN = {*FILES, NOTICE, *(f"{MONITOR}/{name}" for name in (*FILES, STATUS))}
+KNOWN = {*FILES, CANONICAL, NOTICE, *(f"{MONITOR}/{name}" for name in (*FILES, STATUS))}
 LINK = "data:application/zip;base64,"
 DAY = (1980, 1, 1, 0, 0, 0)  # the same run makes the same page
 
@@ -53,13 +57,14 @@ def carry(view: View, monitor: Path | None = None) -> Carried | None:
     size = sum(path.stat().st_size for path in places.values())
     if size > MOST:
         return Carried(Markup(), f"Its files have {size:,} bytes, more than a page carries: ask for the run's folder.")
-    files = {name: read_bytes(path, MOST) for name, path in places.items()}
+    files = {name: read_bytes(path, MOST) for name, path in places.items()} | {CANONICAL: _canonical(folder)}
     if (notice := view["check"]["revoked"]) is not None:
         files[NOTICE] = Revocation.model_validate(notice).to_bytes()
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(name, DAY), data, zipfile.ZIP_DEFLATED)
+    size = sum(map(len, files.values()))
     link = LINK + base64.b64encode(packed.getvalue()).decode()
     return Carried(Markup(link), f"{len(files)} files, {size:,} bytes")  # noqa: S704 (base64)
 
@@ -72,17 +77,24 @@ def opened(place: Path) -> Iterator[Path]:
         yield place
         return
     with tempfile.TemporaryDirectory(prefix="fedsrc-") as made:
-        _unpack(place, Path(made))
+        stated = _unpack(place, Path(made))
         try:
+            if stated is not None and stated != _canonical(Path(made)):
+                raise DamagedError(f"its {CANONICAL} does not say what its {REGISTRATION} says", where=str(place))
             yield Path(made)
         except FedsrcError as error:
             error.where = None if error.where is None else error.where.replace(made, str(place))
             raise
 
 
-def _unpack(page: Path, folder: Path) -> None:
+def _canonical(folder: Path) -> bytes:
+    """Return the canonical JSON of a run's registration."""
+    return canonical_bytes(Registration.read(folder / REGISTRATION).model_dump())
+
+
+def _unpack(page: Path, folder: Path) -> bytes | None:
     """Write the files that a page or an archive carries into a folder; refuse all but those of a run, each once and
-    not too large."""
+    not too large. Return the canonical JSON of its registration, which is no file of a run."""
     where, data = str(page), read_bytes(page, LONGEST)
     links = re.findall(f'href="{LINK}([A-Za-z0-9+/=]*)"'.encode(), data)
     saved = data.startswith(b"PK")
@@ -100,5 +112,6 @@ def _unpack(page: Path, folder: Path) -> None:
             (folder / MONITOR).mkdir()
             for each in found:
                 (folder / each.filename).write_bytes(archive.read(each))
+            return (folder / CANONICAL).read_bytes() if CANONICAL in names else None
     except (ValueError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError) as error:
         raise DamagedError("the run that it carries is damaged", where=where) from error

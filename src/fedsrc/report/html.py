@@ -1,8 +1,13 @@
-"""The card as one HTML page that loads nothing: server-rendered, no script unless it is live, every value escaped."""
+"""The card as one HTML page that loads nothing: server-rendered, every value escaped.
+
+Its one script, by digest, refreshes a live page, or recomputes the run that a page carries."""
 
 from __future__ import annotations
 
+import json
+import re
 from functools import lru_cache
+from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -17,14 +22,50 @@ from fedsrc.report.parts import identity, parts, statistics
 from fedsrc.report.standing import statuses
 from fedsrc.report.view import View
 
+VERIFIER = (
+    "outcome", "bytes", "json", "zip", "toml", "schema", "numbers", "normal", "matrix", "basis", "privacy", "recruit",
+    "mechanism", "contrasts", "quantiles", "registration", "tally", "betting", "sealed", "transcript", "replay",
+    "printing", "words", "certificate", "verify", "page",
+)  # fmt: skip
+"""Files of the script that recomputes a run, each after those that it needs."""
+
 
 def page(
     view: View | None, *, live: bool = False, problem: str = "", waiting: bool = False, carried: Carried | None = None
 ) -> str:
     """Render the whole page. A live one has the script that refreshes it; `problem` stands in for a missing card;
     `carried` is the run itself, to be saved from the page."""
-    values = _values(view, problem, waiting) | {"live": live, "policy": policy(live=live), "carried": carried}
-    return _environment().get_template("page.html").render(values, css=_asset("card.css"), script=_asset("live.js"))
+    checks = carried is not None and bool(carried.link)
+    shown = {"live": live, "carried": carried, "policy": policy(live=live, checks=checks)}
+    script = _asset("live.js") if live else verifier_script() if checks else None
+    values = _values(view, problem, waiting) | shown
+    return _environment().get_template("page.html").render(values, css=_asset("card.css"), script=script)
+
+
+def verifier_page() -> str:
+    """Render a page without a run: it recomputes the run of a card, or of the archive saved from one, that its reader
+    chooses, and sends nothing anywhere."""
+    values = {"policy": policy(live=False, checks=True), "css": _asset("card.css"), "script": verifier_script()}
+    return _environment().get_template("verifier.html").render(values)
+
+
+@lru_cache(maxsize=1)
+def verifier_script() -> Markup:
+    """Put the verifier's modules together as one script: without their imports and exports, in one scope."""
+    folder = files("fedsrc.report").joinpath("verifier")
+    data = {name: json.loads(folder.joinpath(f"{name}.json").read_bytes()) for name in ("schema", "words")}
+    parts = [_unbound(folder.joinpath(f"{name}.js").read_text("utf-8")) for name in VERIFIER]
+    script = "\n".join(['"use strict";', "(() => {", *parts, f"startPage({json.dumps(data)});", "})();"])
+    assert not re.search("</|<!--", script)  # nothing ends the element early
+    return Markup(script)  # noqa: S704 (our own files)
+
+
+def _unbound(module: str) -> str:
+    lines = module.splitlines()
+    kept = [
+        line.removeprefix("export ") for line in lines if line != '"use strict";' and not line.startswith("import ")
+    ]
+    return "\n".join(kept)
 
 
 def fragment(view: View | None, *, problem: str = "", waiting: bool = False) -> str:
@@ -32,9 +73,10 @@ def fragment(view: View | None, *, problem: str = "", waiting: bool = False) -> 
     return _environment().get_template("card.html").render(**_values(view, problem, waiting), live=True, carried=None)
 
 
-def policy(*, live: bool, header: bool = False) -> str:
-    """Return the content security policy of the page."""
-    return local_page.policy(_asset("card.css"), _asset("live.js") if live else None, header=header)
+def policy(*, live: bool, header: bool = False, checks: bool = False) -> str:
+    """Return the content security policy of the page: one that checks its run runs the verifier, and asks nobody."""
+    script = _asset("live.js") if live else verifier_script() if checks else None
+    return local_page.policy(_asset("card.css"), script, header=header, asks=live)
 
 
 def news(view: View | None, problem: str = "") -> str:

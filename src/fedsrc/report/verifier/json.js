@@ -11,7 +11,7 @@ const LONE = /[\ud800-\udbff](?![\udc00-\udfff])|(?:[^\ud800-\udbff]|^)[\udc00-\
 const DEEPEST = 64;
 
 /** Reads one value after another of a text. */
-class Reader {
+class JsonReader {
   /** @param {string} text @param {string} where */
   constructor(text, where) {
     this.text = text;
@@ -107,7 +107,7 @@ class Reader {
  * @param {string} text @param {string} where
  */
 export function parseJson(text, where) {
-  const reader = new Reader(text, where);
+  const reader = new JsonReader(text, where);
   reader.space();
   const value = reader.value(0);
   if (reader.at !== text.length) reader.fail();

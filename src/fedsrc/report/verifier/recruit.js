@@ -9,7 +9,7 @@ export function roundSize(schedule, round) {
   const growth = schedule.growth ?? 1;
   if (growth === 1) return schedule.batch;
   let size = schedule.batch;
-  for (let t = 1; t < round; t++) size = Math.min(size * growth, 1e7);
+  for (let t = 1; t < round && size < 1e7; t++) size = Math.min(size * growth, 1e7);
   return Math.floor(size + 0.5);
 }
 

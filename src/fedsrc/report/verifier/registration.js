@@ -133,7 +133,6 @@ function validShape({ encoding }, shaped, scale) {
 function noOverflow({ encoding, schedule, sites }, largest) {
   if (encoding.kind === "complementary" || encoding.kind === "paired") return must(largest <= 2 ** 28, "its masses are too fine", WHERE);
   let slots = 0;
-  for (let t = 1; t <= schedule.rounds; t++) slots += Math.ceil(1.5 * roundSize(schedule, t)) * sites.length;
-  const most = sites.every((/** @type {any} */ site) => site.capacity !== null) ? sum(sites.map((/** @type {any} */ site) => site.capacity)) : Infinity;
-  must(2 * Math.min(slots, most) * largest < 2 ** 61, "its sums could overflow", WHERE);
+  for (let t = 1; t <= schedule.rounds; t++) slots += roundSize(schedule, t) * (schedule.policy === "recruit" ? 1 : sites.length);
+  must(2 * slots * largest < 2 ** 61, "its sums could overflow", WHERE);
 }

@@ -11,7 +11,11 @@ import { Sealed } from "./sealed.js";
 import { Tally, integersOf } from "./tally.js";
 import { NOTHING } from "./transcript.js";
 
-const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
+/** @param {string} text UTC to the second */
+function isTime(text) {
+  const when = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/.test(text) ? new Date(text) : new Date(NaN);
+  return !Number.isNaN(when.valueOf()) && when.toISOString().replace(".000", "") === text;
+}
 
 export class Replay {
   /** @param {any} registration @param {string} digest */
@@ -37,6 +41,9 @@ export class Replay {
     /** @type {any[]} */
     this.releases = [];
     this.ends = { absent: 0, refused: 0 };
+    this.charged = registration.sites.map(() => 0);
+    /** @type {string[]} times of releases in closed rounds */
+    this.times = [];
     this.signatures = 0;
     /** @type {string | null} */
     this.ended = null;
@@ -129,7 +136,7 @@ export class Replay {
     const found = this.open.get(digest);
     if (!found) throw new Wrong("an answer to no open request");
     this.open.delete(digest);
-    found.parts.forEach((slots, k) => { this.left[k] = (this.left[k] ?? 0) - slots; });
+    found.parts.forEach((slots, k) => { if (slots) this.left[k] = (this.left[k] ?? 0) - slots; });
     return found;
   }
 
@@ -161,7 +168,7 @@ export class Replay {
 
   /** @param {any} entry */
   async arrives({ release }) {
-    must(TIME.test(release.time) && !Number.isNaN(Date.parse(release.time)), "a release has no valid time");
+    must(isTime(release.time), "a release has no valid time");
     const problem = await this.problem(release);
     must(problem === "", `a release was accepted, but ${problem}`);
     const { parts } = this.settle(release.request);
@@ -177,6 +184,7 @@ export class Replay {
     must(labelling.kind !== "on demand" || (labelling.hours ?? null) !== null || this.charging, "a release is missing, where labels decide when it comes");
     must(refused || release === null, "a release is kept, but not refused");
     if (release !== null) {
+      must(isTime(release.time), "a release has no valid time");
       must(release.request === digest, "a refused release answers another request");
       must((await this.problem(release)) !== "", "a release was refused, but nothing is wrong with it");
     }
@@ -184,7 +192,9 @@ export class Replay {
     const chain = this.chain(request.site);
     this.chains.set(request.site, { ...chain, missed: chain.missed + 1 });
     this.ends[refused ? "refused" : "absent"]++;
-    if (this.charging) this.pending.push(() => this.tally?.charge(request, parts));
+    if (!this.charging) return;
+    parts.forEach((slots, k) => { this.charged[k] += slots; });
+    this.pending.push(() => this.tally?.charge(request, parts));
   }
 
   /** @param {any} entry */
@@ -195,6 +205,7 @@ export class Replay {
     tally.noisesBefore = tally.noises;
     for (const fold of this.pending) fold();
     this.pending = [];
+    this.times = this.releases.map((each) => each.time).sort();
     this.planned = null;
     this.rounds = round;
     if (tally.slots === 0) return;

@@ -5,7 +5,7 @@ import { Beyond } from "./outcome.js";
 const UNUSUAL = "registration.toml: it is not as fedsrc writes it";
 const ESCAPES = { b: "\b", t: "\t", n: "\n", f: "\f", r: "\r", '"': '"', "\\": "\\" };
 
-class Reader {
+class TomlReader {
   /** @param {string} text */
   constructor(text) {
     this.text = text;
@@ -167,7 +167,7 @@ class Reader {
 
 /** @param {string} text */
 export function parseToml(text) {
-  return new Reader(text.endsWith("\n") ? text : `${text}\n`).document();
+  return new TomlReader(text.endsWith("\n") ? text : `${text}\n`).document();
 }
 
 /**
