@@ -204,7 +204,10 @@ def test_a_misspelt_field_of_a_population_is_named() -> None:
 
 
 POPULATIONS: dict[str, tuple[Ways, Ways]] = {
-    "table": ({"table": "a.csv"}, {"table": "b.csv", "score": "x", "group": "y", "where": {"a": "b"}, "about": "x"}),
+    "table": (
+        {"table": "a.csv"},
+        {"table": "b.csv", "score": "x", "site": "z", "group": "y", "where": {"a": "b"}, "about": "x"},
+    ),
     "demo": ({"demo": "qa"}, {"demo": "dialogue", "score": "other", "about": "x"}),
     "binormal": (
         {"records": 9, "unsupported": 0.5, "auc": 0.7, "about": ""},

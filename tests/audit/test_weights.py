@@ -2,7 +2,7 @@
 
 Chance of a false alarm: none, generators are seeded.
 Mutants killed: equal weights whatever is declared, weights of another order of sites, a recruiter that asks the sites
-in turn, facts of an equal mixture, eta against equal weights.
+in turn, facts of an equal mixture, eta against equal weights, another column's sites.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from fedsrc.audit.cell import Cell, build
 from fedsrc.audit.events import happen
 from fedsrc.audit.evidence import transfer
 from fedsrc.audit.outcomes import Block, rows
-from fedsrc.audit.study import Binormal, Population, Printed, Setting
+from fedsrc.audit.study import Binormal, Population, Printed, Setting, StudyTable
 from fedsrc.errors import FedsrcError
 
 SCORED = Binormal(name="p", records=600, unsupported=0.3, auc=0.85, seed=4, about="")
@@ -86,6 +87,25 @@ def test_bounds_hold_and_certificates_come(policy: str) -> None:
     assert found["missed"].sum() == 0
     assert found["fired"].sum() > 20
     assert found["failed"].sum() == 0
+
+
+def test_a_natural_partition_is_by_the_column_that_is_named(tmp_path: Path) -> None:
+    """One site a task, whatever column says it; weights by size are the tasks' shares."""
+    frame = pl.DataFrame({
+        "score": np.linspace(0, 1, 60), "loss": [0.0, 1.0] * 30, "task": ["a"] * 10 + ["b"] * 20 + ["c"] * 30,
+        "site": ["x", "y"] * 30,
+    })  # fmt: skip
+    frame.write_parquet(tmp_path / "t.parquet")
+    setting = Setting(population="p", partition="natural", weights="by size", thresholds_from="support")
+    cells = {
+        name: build(setting, StudyTable(name="p", table="t.parquet", site=name), seed=2, folder=tmp_path)
+        for name in ("site", "task")
+    }
+    assert sizes(cells["task"]).tolist() == [10, 20, 30]
+    assert cells["task"].registration.weights == pytest.approx([1 / 6, 1 / 3, 1 / 2])
+    assert sizes(cells["site"]).tolist() == [30, 30]
+    with pytest.raises(FedsrcError, match="nowhere"):
+        build(setting, StudyTable(name="p", table="t.parquet", site="nowhere"), seed=2, folder=tmp_path)
 
 
 def test_a_law_without_records_has_no_sizes() -> None:

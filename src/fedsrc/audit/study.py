@@ -48,14 +48,16 @@ class StudyTable(Grown):
     """Real records: a table with loss, scores and optionally site, source and group, beside the study file.
 
     score    the column that scores
+    site     the column that says the site, for a natural partition; a task or a domain, for example
     group    the column that says the group; all its values are listed
     where    keeps rows in which these columns have these values
     """
 
-    LATER: ClassVar[tuple[str, ...]] = ("group",)
+    LATER: ClassVar[tuple[str, ...]] = ("group", "site")
     name: Name
     table: Text
     score: Text = "score"
+    site: Text = "site"
     group: Text = "group"
     where: dict[str, str] = Field(default_factory=dict)
     about: Text = ""

@@ -46,8 +46,8 @@ def _embedded(population: Demo) -> Records:
 
 
 def _table(population: StudyTable, path: Path) -> Records:
-    named = population.group if population.group != "group" else None  # one of that name may be absent
-    records = read_records(path, columns=Columns(score=population.score, group=named))
+    named = {word: name for word in ("site", "group") if (name := getattr(population, word)) != word}
+    records = read_records(path, columns=Columns(score=population.score, **named))  # others may be absent
     if not population.where:
         return records
     frame = scan(path)[0].collect()
