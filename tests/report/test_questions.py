@@ -1,7 +1,7 @@
-"""Twenty questions of an engineer and a compliance officer: docs/card.md says where each answer stands, and it does.
+"""Twenty questions of an engineer and a compliance officer, and more: the card or the first page answers each.
 
-Mutants killed: an answer left out of the card, a place that is renamed, an answer that says something else, a question
-of the page that nothing holds.
+Mutants killed: an answer left out of the card or of the page, an address that is renamed, an answer that says something
+else.
 """
 
 from __future__ import annotations
@@ -29,30 +29,32 @@ CLAIM = {
     "score": "grounding", "column": "grounding", "scale": Scale(worst=0, best=100), "loss": "contradicts the record",
     "population": "letters of the wards",
 }  # fmt: skip
-ANSWERS = {  # by question: what the answer says, of the run below
-    "What was certified?": r"of the answers accepted .* at most 20% are unsupported",
-    "For which system?": "discharge letters, model 7",
-    "By whom?": "Hospital Group",
-    "Whom do I ask?": "ai-safety@hospital.example",
-    "Is it the issuer's signature?": "key",
-    "Since when, and until when?": r"20\d\d-\d\d-\d\d",
-    "Does it stand today?": "CERTIFIED",
-    "What counts as unsupported?": "contradicts the record",
-    "Of which answers does it speak?": "letters of the wards",
-    "Which score, on which scale, from where on?": r"grounding.*0 .*100 .*accepted",
-    "On whose data?": r"records of 2 sites",
-    "How sure is it?": r"at most 5 of 100",
-    "What does it rest on?": r"checked.*declared.*not checkable",
-    "What does it not say?": r"does not certify any single answer",
-    "What if it is wrong?": r"ai-safety@hospital\.example",
-    "Why did it stop, and was anything left?": r"round",
-    "Was it tried before?": r"first",
-    "How do I use it?": r"gate",
-    "Could I promise less risk?": r"risk at most|sentence above",
-    "How is a person in the data protected?": r"epsilon",
-    "How do I check it myself?": r"fedsrc verify",
+ON_CARD = {  # by question: where on the card the answer stands, and what it says, of the run below
+    "What was certified?": ("claim", r"of the answers accepted .* at most 20% are unsupported"),
+    "For which system?": ("system", "discharge letters, model 7"),
+    "By whom?": ("issuer", "Hospital Group"),
+    "Whom do I ask?": ("contact", "ai-safety@hospital.example"),
+    "Is it the issuer's signature?": ("trust", "key"),
+    "Since when, and until when?": ("valid-until", r"20\d\d-\d\d-\d\d"),
+    "Does it stand today?": ("status", "CERTIFIED"),
+    "What counts as unsupported?": ("loss", "contradicts the record"),
+    "Of which answers does it speak?": ("population", "letters of the wards"),
+    "Which score, on which scale, from where on?": ("score", r"grounding.*0 .*100 .*accepted"),
+    "On whose data?": ("data", r"records of 2 sites"),
+    "How sure is it?": ("how-sure", r"at most 5 of 100"),
+    "What does it rest on?": ("assumptions", r"checked.*declared.*not checkable"),
+    "What does it not say?": ("limits", r"does not certify any single answer"),
+    "What if it is wrong?": ("if-wrong", r"ai-safety@hospital\.example"),
+    "Why did it stop, and was anything left?": ("stopped", r"round"),
+    "Was it tried before?": ("tries", r"first"),
+    "How do I use it?": ("use", r"gate"),
+    "Could I promise less risk?": ("strongest", r"risk at most|sentence above"),
+    "How is a person in the data protected?": ("privacy", r"epsilon"),
+    "How do I check it myself?": ("verify", r"fedsrc verify"),
+}
+ON_FIRST_PAGE = {  # by question: what docs/index.md answers
     "May I use it for another model, prompt, score or population?": r"No\..*certify again",
-    "What leaves a site?": r"box above|noised",
+    "What leaves my site?": r"box above",
     "What does epsilon 4 mean?": r"times as likely",
     "What does it cost?": r"[Ll]abels",
     "Who answers for the labels?": r"issuer",
@@ -96,27 +98,23 @@ def card(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return found.text
 
 
-def asked() -> list[tuple[str, str]]:
-    """The questions of docs/card.md with the place of each answer: an id of the card, or the first page."""
-    section = (DOCS / "card.md").read_text(encoding="utf-8").partition("## Where each answer stands\n")[2]
-    rows = re.findall(r"^\| (.+?\?) \| (.+?) \|$", section.partition("\n## ")[0], flags=re.MULTILINE)
-    return [(question, place) for question, place in rows]
+def said(answer: str, pattern: str) -> bool:
+    return re.search(pattern, " ".join(answer.split()), flags=re.IGNORECASE) is not None
 
 
-def test_there_are_twenty_questions_and_more_and_each_is_held() -> None:
-    questions = [question for question, _ in asked()]
-    assert len(questions) >= 20
-    assert set(questions) == set(ANSWERS), "a question on the page that nothing holds, or the other way round"
+@pytest.mark.parametrize(("place", "pattern"), ON_CARD.values(), ids=ON_CARD)
+def test_its_answer_has_an_address_on_the_card(place: str, pattern: str, card: dict[str, str]) -> None:
+    assert said(card[place], pattern), card[place]
 
 
-@pytest.mark.parametrize(("question", "place"), asked())
-def test_its_answer_stands_where_the_page_says(question: str, place: str, card: dict[str, str]) -> None:
-    on_card = re.fullmatch(r"card, `#([a-z-]+)`", place)
-    if on_card:
-        said = card[on_card[1]]
-    else:
-        assert re.fullmatch(r"\[first page\]\(index\.md#[a-z-]+\)", place)
-        first = (DOCS / "index.md").read_text(encoding="utf-8")
-        asked_there = question.rstrip("?").split(",")[0]
-        said = next(part for part in first.split("\n\n") if asked_there in part)
-    assert re.search(ANSWERS[question], " ".join(said.split()), flags=re.IGNORECASE), said
+@pytest.mark.parametrize(("question", "pattern"), ON_FIRST_PAGE.items(), ids=ON_FIRST_PAGE)
+def test_its_answer_stands_on_the_first_page(question: str, pattern: str) -> None:
+    first = (DOCS / "index.md").read_text(encoding="utf-8")
+    answer = next(part for part in first.split("\n\n") if question.rstrip("?").split(",")[0] in part)
+    assert said(answer, pattern), answer
+
+
+def test_the_page_on_cards_names_an_address_that_is_there(card: dict[str, str]) -> None:
+    named = re.findall(r"`card\.html#([a-z-]+)`", (DOCS / "guarantee.md").read_text(encoding="utf-8"))
+    assert named
+    assert set(named) <= set(card)
