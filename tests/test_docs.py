@@ -4,7 +4,7 @@ Mutants killed: a command or an option that was renamed, a message that a page s
 left out of a page, an exit status that changed.
 
 Whether a run certifies depends on its noise, but these do by a wide margin. In the air-gapped page log-wealth is 5.9
-standard deviations above its line at the best threshold (60 simulated runs); in that of cohorts 23 (20 runs). Sealed
+standard deviations above its line at the best threshold (60 simulated runs), and 5.2 in its cohort (20 runs). Sealed
 runs use the same units each time, up to those that fit the weights: on tables of the same laws and sizes the best
 threshold was at least 29 standard deviations of the noise above its line. The log that is labelled on demand was
 certified in its first round in each of 20 runs, and may take six. The monitor of its page rang in the first of the
@@ -39,9 +39,7 @@ def reader(tmp_path: Path, warmed: Path) -> Reader:
     return found
 
 
-@pytest.mark.parametrize(
-    "name", ["air-gapped", "card", "choosing", "cohorts", "from-a-log", "monitor", "panels", "scores"]
-)
+@pytest.mark.parametrize("name", ["air-gapped", "choosing", "from-a-log", "guarantee", "monitor", "scores"])
 def test_a_reader_can_follow(name: str, reader: Reader) -> None:
     found = list(steps(ROOT / "docs" / f"{name}.md"))
     assert any("fedsrc" in step.command for step in found)

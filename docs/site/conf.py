@@ -56,20 +56,12 @@ html_copy_source = False
 html_show_sphinx = False
 html_extra_path = ["start"]  # index.html, which leads to the first page
 
-# By who needs them, each in the order of need; every page must be here or below one, or the build fails.
+# In the order of need; every page must be here or below one, or the build fails.
 SECTIONS = {
-    "Engineers": [
-        "docs/from-a-log",
-        "docs/notebook",
-        "docs/choosing",
-        "docs/panels",
-        "docs/scores",
-        "docs/gate",
-        "docs/monitor",
-    ],
-    "Sites": ["docs/air-gapped", "docs/cohorts", "docs/live", "SECURITY"],
-    "Compliance": ["docs/card", "docs/guarantee"],
-    "Statisticians": ["docs/theory", "docs/audit", "docs/comparison", "docs/reproduce"],
+    "Your own table": ["docs/from-a-log", "docs/notebook", "docs/scores", "docs/choosing"],
+    "Several sites": ["docs/air-gapped", "docs/live", "SECURITY"],
+    "In production": ["docs/gate", "docs/monitor"],
+    "What is guaranteed": ["docs/guarantee", "docs/theory", "docs/audit", "docs/comparison", "docs/reproduce"],
     "Reference": ["docs/reference", "docs/format", "examples/README", "CONTRIBUTING", "CHANGELOG"],
 }
 BELOW = {  # collapsed in the sidebar
