@@ -25,22 +25,33 @@ KINDS = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json", ".
 
 
 @click.command("view")
-@click.argument("folder", type=FolderPath)
+@click.argument("folder", type=FolderPath, required=False)
 @output_file(help="Write the card to this file; its suffix names the format.")
 @click.option("--format", "kind", type=click.Choice(["text", "html", "markdown", "json"]), help="[default: text]")
 @TRUST
 @options(LIFE)
 @click.option("--monitor", type=FolderPath, help="Folder of the certificate's monitor; its state is shown.")
 @click.option("--live", is_flag=True, help="Serve the page while the run is on; it keeps itself fresh.")
+@click.option(
+    "--verifier", is_flag=True, help="Write, without FOLDER, a page that verifies others' cards in a browser."
+)
 @options(listening(8765, "Address of the live page."))
 def view_command(
-    folder: Path, target: Path | None, kind: str | None, trust: tuple[str, ...], monitor: Path | None, **given: Any
-) -> None:
+    folder: Path | None, target: Path | None, kind: str | None, trust: tuple[str, ...], monitor: Path | None,
+    **given: Any,
+) -> None:  # fmt: skip
     """The card of a run: what it says, on what evidence, and what it does not say. Changes nothing in the run.
 
     Exit status 0 certified or still open, 1 abstained, revoked, expired or with an alarm, 2 error.
     """
     life = {name: given[name] for name in ("successions", "revocations")}
+    if given["verifier"]:
+        if folder is not None or kind not in (None, "html") or trust or monitor or given["live"] or any(life.values()):
+            raise FedsrcError("--verifier writes a page without a run: give it -o and nothing else")
+        _write_verifier(target)
+        return
+    if folder is None:
+        raise click.MissingParameter(param_hint="'FOLDER'", param_type="argument")
     if given["live"]:
         if target is not None or kind not in (None, "text", "json") or trust or any(life.values()):
             raise FedsrcError("--live serves a page; leave -o, --trust and the like out")
@@ -74,6 +85,17 @@ def _page(view: View, monitor: Path | None) -> str:
     from fedsrc.report.html import page
 
     return page(view, carried=carry(view, monitor))
+
+
+def _write_verifier(target: Path | None) -> None:
+    """Write the page that verifies cards and saved runs in a browser."""
+    from fedsrc.report.html import verifier_page
+
+    if target is None:
+        click.echo(verifier_page())
+        return
+    write_whole(target, verifier_page().encode() + b"\n")
+    say(f"Wrote {target}: open it in a browser and give it a card or a saved run; nothing leaves the page")
 
 
 FORMS: dict[str, Callable[[View], str]] = {"text": view_text, "markdown": card_markdown, "json": view_json}
