@@ -23,7 +23,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
+from scipy.stats import binom, chisquare
 
 from fedsrc.audit import engine, study_folder
 from fedsrc.audit.cell import Cell, build
@@ -35,7 +35,7 @@ from fedsrc.audit.methods.setting import Aim, Evidence, Facts, Verdict, gather, 
 from fedsrc.audit.outcomes import Block, rows
 from fedsrc.audit.study import Study
 from fedsrc.audit.study_folder import Task, held, read_trials, source_digest
-from fedsrc.audit.summary import bootstrap_weights, cells, difference, summarise, summary
+from fedsrc.audit.summary import bootstrap_weights, cells, compared, difference, heldout, summarise, summary
 from fedsrc.cli.main import main
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
@@ -356,16 +356,76 @@ def test_intervals_have_their_own_denominators() -> None:
         summary(study, frame.head(29), known)
 
 
+def test_held_out_risk_at_the_target_is_not_above_it() -> None:
+    """One case on each side of the target and at it, in exact arithmetic and where 0.29 * 100 rounds to less than 29.
+
+    Mutants killed: > as >= or <, the tolerance dropped or subtracted, abstentions counted, an interval over all trials.
+    """
+
+    def above(target: float, *cases: tuple[float, float], fired: bool = True) -> int:
+        accepted, unsupported = zip(*cases, strict=True)
+        columns = {"heldout_accepted": accepted, "heldout_unsupported": unsupported, "fired": [fired] * len(cases)}
+        found = heldout(pl.DataFrame(columns), target)
+        return int(found["heldout_exceeds"])
+
+    assert above(0.2, (10.0, 1.0)) == 0
+    assert above(0.2, (10.0, 2.0)) == 0
+    assert above(0.2, (10.0, 0.2 * 10.0 + 1e-9)) == 0
+    assert above(0.2, (10.0, 3.0), (10.0, 2.0), (0.0, 0.0), (10.0, 2.001)) == 2
+    assert 0.29 * 100.0 < 29.0
+    assert above(0.29, (100.0, 29.0)) == 0
+    assert above(0.2, (10.0, 3.0), fired=False) == 0
+    some = pl.DataFrame({
+        "heldout_accepted": [10.0] * 8, "heldout_unsupported": [3.0] * 8, "fired": [True] * 5 + [False] * 3,
+    })  # fmt: skip
+    found = heldout(some, 0.2)
+    assert found["heldout_exceeds"] == 5
+    assert binom.sf(4, 5, found["heldout_exceeds_low"]) == pytest.approx(0.025)
+
+
+def gains(accepted: Floats, base: Floats, weights: Floats) -> dict[str, float]:
+    """What `compared` says of two methods that fired in every trial."""
+    parts = (pl.DataFrame({"fired": [True] * x.size, "acceptance": x, "records": 1000.0 * x}) for x in (accepted, base))
+    return compared(*parts, weights)
+
+
 def test_differences_are_paired() -> None:
-    """Values that differ by a constant have a difference of no width, however much they vary."""
-    weights = bootstrap_weights(50, 1)
-    assert weights.sum(axis=1) == pytest.approx(1)
-    assert difference(np.full(50, 0.2), weights) == pytest.approx((0.2, 0.2, 0.2))
-    x = np.random.default_rng(0).standard_normal(50)
-    mean, low, high = difference(x, weights)
-    half = 1.96 * x.std() / math.sqrt(50)
-    assert low == pytest.approx(mean - half, abs=0.06)
-    assert high == pytest.approx(mean + half, abs=0.06)
+    """Values that differ by a constant have a difference of no width, however much they vary.
+
+    Mutants killed: base with weights of its own or in another order, means of both in place of the difference.
+    """
+    base = np.random.default_rng(0).random(50)
+    found = gains(base + 0.2, base, bootstrap_weights(50, 1))
+    assert [found[f"acceptance_gain{end}"] for end in ("", "_low", "_high")] == pytest.approx([0.2] * 3)
+    assert [found[f"records_gain{end}"] for end in ("", "_low", "_high")] == pytest.approx([200.0] * 3)
+
+
+def test_an_interval_has_a_fortieth_on_each_side() -> None:
+    """Exactly: with resamples that are one trial each, 0 to 1000, the middle 95% are 25 to 975.
+
+    Mutants killed: 90% in place of 95%, one side, the ends swapped, a normal interval, the mean of the resamples.
+    """
+    assert difference(np.arange(1001.0), np.eye(1001)) == (500.0, 25.0, 975.0)
+    assert difference(np.arange(4.0), np.eye(4)[:2])[0] == 1.5
+
+
+def test_weights_are_those_of_resampled_trials() -> None:
+    """Of 20 trials, half with 1 and half with 0, a resample has Binomial(20, 1/2) ones; whole trials, 20 of them.
+
+    A chi-square test of 2,000 resamples that fails once in a million seeds. Mutants killed: half as many trials drawn,
+    Poisson or exponential weights, weights of only some trials, no resampling, the same weights for every seed.
+    """
+    weights = bootstrap_weights(20, 1)
+    counts = weights * 20
+    assert counts == pytest.approx(np.rint(counts))
+    assert counts.sum(axis=1) == pytest.approx(20)
+    for ones in (np.arange(20) < 10, np.arange(20) % 2 == 0):
+        seen = np.bincount(np.rint(counts[:, ones].sum(axis=1)).astype(int), minlength=21)
+        law = len(weights) * binom.pmf(np.arange(21), 20, 0.5)
+        pooled = [np.array([x[:6].sum(), *x[6:15], x[15:].sum()]) for x in (seen, law)]
+        assert law[:6].sum() > 5
+        assert chisquare(*pooled).pvalue > 1e-6 / 2
+    assert not np.array_equal(weights, bootstrap_weights(20, 2))
 
 
 def test_every_look_can_be_recomputed(ran: Path) -> None:
