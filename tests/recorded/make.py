@@ -4,9 +4,9 @@
 
 Recordings are frozen: made again, a run has other noise and other bytes, and an implementation that is to read what was
 written yesterday is tested on what was written yesterday. So a recording that is there is not replaced, unless
---replace is said; and that is for a recording that was wrong from the start. Signing keys follow from names
-(tests/support/recordings.py) and releases are dated from 2026-01-02 on, a minute after each other; all else is as in
-any run.
+--replace is said; and that is for a recording that was wrong from the start. runs.sha256 has their digests. Signing
+keys follow from names (tests/support/recordings.py) and releases are dated from 2026-01-02 on, a minute after each
+other; all else is as in any run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tests.recorded.one_table import (
 )
 from tests.recorded.parties import ByFiles, Live, implausible, masked_otherwise
 from tests.recorded.watched import Watched
-from tests.support.recordings import RUNS, public, read_files, write_files
+from tests.support.recordings import DIGESTS, RUNS, digests, public, read_files, write_files
 
 FIRST = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SOUTH = ("north", "south")
@@ -414,6 +414,7 @@ def main(words: Sequence[str] | None = None) -> None:
         parser.error(f"recorded already, and frozen: {', '.join(there)}")
     for name in names:
         make(name, RUNS / name)
+    DIGESTS.write_text("\n".join([*digests(), ""]), encoding="utf-8")
 
 
 if __name__ == "__main__":

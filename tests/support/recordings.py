@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import BaseModel
 
 from fedsrc.common.signing import Key, public_hex
+from fedsrc.errors import FedsrcError
 from fedsrc.protocol.certificate import read_signed
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.notices import SUFFIX, read_notice
 from fedsrc.protocol.registration import Registration
 from fedsrc.protocol.transcript import read_transcript
+from fedsrc.server.verify import verify
 from tests.support import ROOT
 
+DIGESTS = ROOT / "tests" / "recorded" / "runs.sha256"
 RUNS = ROOT / "tests" / "recorded" / "runs"
 FILES = (REGISTRATION, TRANSCRIPT, CERTIFICATE, CERTIFICATE + SUFFIX)  # of a run folder, as far as it has them
 
@@ -32,17 +38,11 @@ def public(name: str) -> str:
     return public_hex(key(name))
 
 
-@lru_cache(maxsize=1)
-def _holders() -> dict[str, str]:
-    return {public(name): name for name in ("server", "holder", *SITES)}
-
-
-SITES = ("north", "south", "west", "nörd", "süd", "日本", "a", "b", "c", "d", "e")
-
-
-def holder_of(public_key: str) -> Key:
-    """The private key whose public part this is."""
-    return key(_holders()[public_key])
+def signer_of(public_key: str) -> Key:
+    """The private key of a recorded certificate's public one: the server's, of all of them."""
+    if public_key != public("server"):
+        raise ValueError(f"no recorded run is signed by {public_key}")
+    return key("server")
 
 
 def recorded() -> tuple[str, ...]:
@@ -63,6 +63,12 @@ def write_files(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
+def digests() -> list[str]:
+    """A line for every recorded file, as `sha256sum` writes it."""
+    files = [path for name in recorded() for path in sorted((RUNS / name).iterdir())]
+    return [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.parent.name}/{path.name}" for path in files]
+
+
 def values_of(name: str) -> Iterator[BaseModel]:
     """Everything that a recorded run holds: its registration, entries, certificate or account, and notice."""
     folder = RUNS / name
@@ -72,3 +78,27 @@ def values_of(name: str) -> Iterator[BaseModel]:
         yield read_signed(folder / CERTIFICATE)
     if (folder / (CERTIFICATE + SUFFIX)).exists():
         yield read_notice(folder / (CERTIFICATE + SUFFIX))
+
+
+class Verdict(NamedTuple):
+    """What `fedsrc verify` says of a folder when no key is named as trusted."""
+
+    status: str | None  # of what was signed, if it verifies
+    why: str | None  # not, if it does not
+    revoked: bool = False
+    expired: bool = False
+
+    @property
+    def word(self) -> str:
+        return "refused" if self.status is None else "verified"
+
+
+def verdict(folder: Path, now: datetime | None = None) -> Verdict:
+    """Verify a folder. A torn last line is a warning to people, and no verdict."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        try:
+            found = verify(folder, now=now)
+        except FedsrcError as error:
+            return Verdict(None, error.what)
+    return Verdict(found.signed.status, None, found.revoked is not None, found.expired)

@@ -1,6 +1,7 @@
 """The format number, and why format 1 is refused.
 
-Format 2 is a draft until docs/format.md freezes it. Registrations, transcripts and certificates carry the number.
+Format 2 is frozen: runs that were recorded in it (tests/recorded) verify from now on. Registrations, transcripts and
+certificates carry the number.
 """
 
 from __future__ import annotations

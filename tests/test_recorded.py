@@ -1,0 +1,194 @@
+"""Recorded runs of format 2 verify from now on, byte for byte, and forgeries of them do not.
+
+Mutants killed: a field renamed, dropped or with another default, another canonical text or digest, a bound computed or
+rounded otherwise, a sentence of a certificate in other words, a word of the registration that no run was recorded with,
+a recording replaced. In `verify`: no comparison of the certificate, of its words, of its numbers, or of what is
+registered to the last bit; no signature, any signer where a server is registered, a signature or key in another
+spelling; no chain, no canonical form of lines, of certificates or of notices; a release without its site's signature,
+of other slots, scale, length or request, out of its site's chain, or implausible; a plausible one refused; a sum that
+is not its members'; units announced for a site, twice, late, or beyond its capacity; requests, rounds and ends other
+than the schedule's; an entry after the end; a notice by another key. Chance of a false alarm: none, nothing is random.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedsrc.errors import FedsrcError
+from fedsrc.protocol.certificate import Certificate, MonitorAccount, read_signed
+from fedsrc.protocol.damage import check_same
+from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
+from fedsrc.protocol.notices import Revocation
+from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.transcript import Absent, Announced, Arrived, Asked, Closed, Ended, Opened, Summed
+from fedsrc.server.folder import replay_run
+from fedsrc.server.issue import conclude
+from fedsrc.server.verify import recompute
+from tests.recorded import export, make
+from tests.recorded.forged_certificates import leaves, otherwise
+from tests.recorded.forger import changed, original
+from tests.recorded.forgeries import FAULTS, FORGERIES, HARMLESS, forgeries_of, harmless, names_of, sample
+from tests.support.alternatives import Alternative, allowed, shown
+from tests.support.forged import forged
+from tests.support.recordings import (
+    DIGESTS,
+    RUNS,
+    digests,
+    read_files,
+    recorded,
+    signer_of,
+    values_of,
+    verdict,
+    write_files,
+)
+
+LARGEST, TIMED, ALL_TOGETHER = 60_000, 600_000, 2_000_000  # bytes
+WITHOUT = ("open",)  # runs without a certificate
+SIGNED = "what is not signed does not verify"
+UNRECORDED = {
+    Alternative("MaskKey", "signature", "None"): "a registration of cohorts has mask keys that are proved",
+    Alternative("Certificate", "key", "None"): SIGNED,
+    Alternative("Certificate", "signature", "None"): SIGNED,
+    Alternative("MonitorAccount", "key", "None"): SIGNED,
+    Alternative("MonitorAccount", "signature", "None"): SIGNED,
+    Alternative("Revocation", "signature", "None"): SIGNED,
+    Alternative("Hello", "signature", "None"): "an unsigned word is not kept: its number stands alone",
+    Alternative("MonitorAccount", "expires", "a plain value"): "the account of a monitor does not expire",
+}  # fmt: skip
+WRITTEN = (
+    Registration, Opened, Announced, Asked, Arrived, Summed, Absent, Closed, Ended, Certificate, MonitorAccount,
+    Revocation,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in recorded() if name not in WITHOUT])
+def test_a_recorded_run_verifies_and_its_certificate_comes_out_the_same(name: str) -> None:
+    folder = RUNS / name
+    assert verdict(folder).word == "verified"
+    replay, chain = replay_run(folder)
+    found = read_signed(folder / CERTIFICATE)
+    again = conclude(replay.registration, replay, chain).signed(signer_of(found.key or ""))
+    assert again.text.encode() == (folder / CERTIFICATE).read_bytes()
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_a_recorded_run_that_is_open_has_nothing_to_verify(name: str) -> None:
+    assert verdict(RUNS / name).why == "the run is still open: it has no certificate yet"
+
+
+def test_revoked_runs_say_so() -> None:
+    assert [name for name in recorded() if verdict(RUNS / name).revoked] == ["revoked", "superseded"]
+    assert verdict(RUNS / "expired", export.NOW).expired
+    assert not verdict(RUNS / "files", export.NOW).expired
+
+
+def test_recordings_are_frozen_small_and_those_of_the_table() -> None:
+    assert set(recorded()) == set(make.MADE)
+    assert digests() == DIGESTS.read_text(encoding="utf-8").splitlines()
+    sizes = {name: sum(map(len, read_files(RUNS / name).values())) for name in recorded()}
+    assert sizes.pop("hundred-rounds") < TIMED
+    assert max(sizes.values()) < LARGEST
+    assert sum(path.stat().st_size for path in RUNS.rglob("*") if path.is_file()) < ALL_TOGETHER
+
+
+def test_every_word_and_kind_of_the_format_is_recorded() -> None:
+    """What a registration, a transcript, a certificate or a notice may hold, read from their fields."""
+    found = {each for name in recorded() for value in values_of(name) for each in shown(value)}
+    missing = allowed(*WRITTEN) - found
+    assert missing == set(UNRECORDED)
+
+
+def test_a_recording_is_not_made_again_unless_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        make.main(["abstain"])
+    assert "recorded already, and frozen: abstain" in capsys.readouterr().err
+    assert digests() == DIGESTS.read_text(encoding="utf-8").splitlines()
+
+
+def test_a_run_is_made_that_verifies(tmp_path: Path) -> None:
+    make.make("expired", tmp_path / "run")
+    assert verdict(tmp_path / "run", export.NOW)[:2] == ("CERTIFIED", None)
+    assert (tmp_path / "run" / TRANSCRIPT).read_bytes() != (RUNS / "expired" / TRANSCRIPT).read_bytes()
+
+
+def accepted(folder: Path, name: str, forged_files: Iterator[tuple[str, dict[str, bytes]]]) -> set[str]:
+    """Forgeries of a run that verify; those that must not fail the test."""
+    found = set()
+    for forgery, files in forged_files:
+        if verdict(write_files(folder / name / forgery, files)).word == "verified":
+            assert harmless(forgery, original(name)), f"{name}: {forgery} verifies"
+            found.add(forgery)
+    return found
+
+
+def test_every_forgery_is_refused_of_one_run(tmp_path: Path) -> None:
+    tried = set()
+    for name, forgery, files in sample():
+        accepted(tmp_path, name, iter([(forgery, files)]))
+        tried.add(forgery)
+    assert tried == set(FORGERIES)
+    assert len(tried) >= 400
+
+
+@pytest.mark.thorough
+def test_every_forgery_is_refused_of_every_run(tmp_path: Path) -> None:
+    """And what is listed as harmless does verify somewhere: a list that says more would hide something."""
+    found, tried = set[str](), set[str]()
+    for name in recorded():
+        found |= accepted(tmp_path, name, forgeries_of(name))
+        tried |= set(names_of(name))
+    assert found == set(HARMLESS) | set(FAULTS)
+    assert tried == set(FORGERIES)
+
+
+def changed_values(name: str) -> Iterator[tuple[str, str]]:
+    """Every value of a run's certificate changed by itself and signed by the right key: its place, and the text."""
+    run = original(name)
+    assert run.certificate is not None
+    for path, value in leaves(run.certificate):
+        yield "/".join(map(str, path)), forged(changed(run.certificate, path, otherwise(value)), run.signer)
+
+
+def values_refused(name: str, every: int = 1) -> int:
+    """Count changed values, one of so many, all of which what `verify` compares at its end must refuse."""
+    expected, replay = recompute(RUNS / name)
+    texts = list(changed_values(name))[::every]
+    taken = [place for place, text in texts if follows(text, expected, replay.registration.server_key)]
+    assert taken == []
+    return len(texts)
+
+
+def follows(text: str, expected: Certificate | MonitorAccount, server_key: str | None) -> bool:
+    try:
+        check_same(type(expected).parse(text, ""), expected, "", server_key=server_key)
+    except FedsrcError:
+        return False
+    return True
+
+
+def test_no_value_of_a_certificate_can_be_changed_by_its_own_signer() -> None:
+    assert follows((RUNS / "groups" / CERTIFICATE).read_text(encoding="utf-8"), recompute(RUNS / "groups")[0], None)
+    assert sum(map(values_refused, ("groups", "monitor-groups-alarm"))) > 250
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", [name for name in recorded() if name not in WITHOUT])
+def test_no_value_of_any_certificate_can_be_changed_by_its_own_signer(name: str) -> None:
+    assert values_refused(name, 10 if name == "hundred-rounds" else 1) > 40
+
+
+def test_verdicts_are_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    export.main([str(tmp_path / "all"), "--sample", "files", "open"])
+    index = json.loads((tmp_path / "all" / "index.json").read_text(encoding="utf-8"))
+    assert {each["folder"] for each in index} == {path.name for path in (tmp_path / "all").iterdir() if path.is_dir()}
+    alone = {each["run"]: (each["verdict"], each["status"]) for each in index if each["forgery"] is None}
+    assert alone == {"files": ("verified", "CERTIFIED"), "open": ("refused", None)}
+    assert all((each["why"] is None) == (each["verdict"] == "verified") for each in index)
+    assert len(index) > 4
+    with pytest.raises(SystemExit):
+        export.main([str(tmp_path / "all")])
+    assert "is not empty" in capsys.readouterr().err
