@@ -273,8 +273,12 @@ def test_an_id_is_known_in_other_spellings(tmp_path: Path, ledger: Ledger, case:
 
 
 def test_other_names_stay_other_names(tmp_path: Path, ledger: Ledger) -> None:
-    for number, ids in enumerate((["v1", "a7", "1.50"], ["v1.0", "a07", "1.5"], ["V1", "A7", "15"])):
+    tables = (["v1", "a7", "1.50"], ["v1.0", "a07", "1.5"], ["V1", "A7", "15"])
+    sites = [
         open_table(CUTS[None], "local", named(tmp_path / f"{number}.csv", ids, number), ledger)
+        for number, ids in enumerate(tables)
+    ]
+    assert [(site.intake.number, site.intake.units) for site in sites] == [(1, 3), (2, 3), (3, 3)]
 
 
 # --- links ----------------------------------------------------------------------------------------------------------

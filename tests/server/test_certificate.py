@@ -220,8 +220,11 @@ def test_foreign_keys_are_not_trusted(run: Path) -> None:
 
 
 def test_another_machines_last_digit_still_verifies(run: Path) -> None:
+    before = verify(run).certificate
     edit(run, lambda b: b["thresholds"][0].update(log_wealth=b["thresholds"][0]["log_wealth"] + 1e-9), KEY)
-    verify(run)
+    after = verify(run).certificate
+    assert (after.status, after.threshold) == (before.status, before.threshold)
+    assert 0 < after.thresholds[0].log_wealth - before.thresholds[0].log_wealth < 2e-9
 
 
 def test_edited_transcripts_and_registrations_are_refused(run: Path) -> None:
