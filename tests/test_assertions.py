@@ -4,7 +4,7 @@ Read from the source, so that nothing has to be run. A helper counts when it is 
 that imports it from, and asserts itself; a method, when every method of that name in the tests does. Calls of
 `check`, `expect` and `assert_...` count whoever wrote them, and so does `subprocess.run(..., check=True)`.
 
-Mutants killed: a test whose assertions are gone, a helper that no longer asserts (every test that relies on it), a new
+Mutants killed: a test whose assertions are gone, a helper that no longer asserts (of tests with nothing else), a new
 test that only runs something.
 """
 
