@@ -94,6 +94,12 @@ def fails_by_itself(node: ast.AST) -> bool:
     return name in FAILS or name.startswith(BEGINS) or checked
 
 
+def given(function: Function) -> set[str]:
+    """Names of its parameters: what is called by them is not the module's function of that name."""
+    inside = (node for node in ast.walk(function) if isinstance(node, Function | ast.Lambda))
+    return {each.arg for node in inside for each in ast.walk(node.args) if isinstance(each, ast.arg)}
+
+
 def helpers(path: Path, function: Function) -> Iterator[list[tuple[Path, Function]]]:
     """What a function calls that is in the tests: each call with all that it could mean."""
     for node in ast.walk(function):
@@ -103,7 +109,7 @@ def helpers(path: Path, function: Function) -> Iterator[list[tuple[Path, Functio
             of_module = isinstance(node.func.value, ast.Name) and node.func.value.id in modules(path)
             if node.func.attr in methods() and not of_module:
                 yield methods()[node.func.attr]
-        elif isinstance(node.func, ast.Name):
+        elif isinstance(node.func, ast.Name) and node.func.id not in given(function):
             where, name = imported(path).get(node.func.id, (path, node.func.id))
             if name in defined(where):
                 yield [(where, defined(where)[name])]
@@ -152,6 +158,7 @@ def test_tests_are_found() -> None:
         ("helper()", True),
         ("through()", True),
         ("silent()", False),
+        ("through_a_parameter(f)", False),
         ("again()", False),
         ("f()", False),
         ("pass", False),
@@ -162,7 +169,8 @@ def test_what_counts(tmp_path: Path, body: str, fails: bool) -> None:
     path = tmp_path / "test_it.py"
     path.write_text(
         "import subprocess\n\ndef helper():\n    assert x\n\ndef through():\n    helper()\n\n"
-        f"def silent():\n    checkpoint(expected())\n\ndef again():\n    again()\n\ndef test_it():\n    {body}\n",
+        f"def silent():\n    checkpoint(expected())\n\ndef through_a_parameter(helper):\n    helper()\n\n"
+        f"def again():\n    again()\n\ndef test_it():\n    {body}\n",
         encoding="utf-8",
     )
     (found,) = cases_of(path)
