@@ -77,7 +77,7 @@ export function certificateOf(words, replay, head, lines) {
     announced: replay.left.every((units) => units !== null), complete: replay.ends.absent + replay.ends.refused === 0,
   };
   const rows = rowsOf(replay, missed);
-  const best = replay.claimed(looks.at(-1));
+  const best = replay.ended === null ? -1 : replay.claimed(looks.at(-1));
   const claimed = best < 0 ? null : rows[best];
   const also = alsoCertified(replay, missed);
   const status = replay.ended === null ? "OPEN" : claimed ? "CERTIFIED" : "ABSTAIN";
