@@ -91,7 +91,15 @@ def test_the_card(chromium: Browser, card: str, width: int, scheme: Scheme) -> N
 
 def test_the_card_by_keyboard(chromium: Browser, card: str) -> None:
     with visit(chromium, card) as seen:
-        assert seen.tab_stops() == ["s-threshold-numbers", "other-targets", "site-numbers", "save", "s-statistics"]
+        assert seen.tab_stops() == [
+            "s-threshold-numbers",
+            "other-targets",
+            "site-numbers",
+            "save",
+            "trusted",
+            "recompute-now",
+            "s-statistics",
+        ]
         seen.page.locator("#s-statistics").focus()
         seen.page.keyboard.press("Enter")
         assert seen.page.locator("#evidence table").is_visible()
