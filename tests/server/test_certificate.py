@@ -224,7 +224,10 @@ def test_another_machines_last_digit_still_verifies(run: Path) -> None:
     edit(run, lambda b: b["thresholds"][0].update(log_wealth=b["thresholds"][0]["log_wealth"] + 1e-9), KEY)
     after = verify(run).certificate
     assert (after.status, after.threshold) == (before.status, before.threshold)
-    assert 0 < after.thresholds[0].log_wealth - before.thresholds[0].log_wealth < 2e-9
+    was, now = (each.thresholds[0].log_wealth for each in (before, after))
+    assert was is not None
+    assert now is not None
+    assert 0 < now - was < 2e-9
 
 
 def test_edited_transcripts_and_registrations_are_refused(run: Path) -> None:
