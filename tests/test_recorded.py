@@ -13,6 +13,7 @@ than the schedule's; an entry after the end; a notice by another key. Chance of 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from fedsrc.server.verify import recompute
 from tests.recorded import export, make
 from tests.recorded.forged_certificates import leaves, otherwise
 from tests.recorded.forger import changed, original
-from tests.recorded.forgeries import FAULTS, FORGERIES, HARMLESS, forgeries_of, harmless, names_of, sample
+from tests.recorded.forgeries import FAULTS, FORGERIES, HARMLESS, forgeries_of, harmless, sample
 from tests.support.alternatives import Alternative, allowed, shown
 from tests.support.forged import forged
 from tests.support.recordings import (
@@ -115,20 +116,19 @@ def test_a_run_is_made_that_verifies(tmp_path: Path) -> None:
     assert (tmp_path / "run" / TRANSCRIPT).read_bytes() != (RUNS / "expired" / TRANSCRIPT).read_bytes()
 
 
-def accepted(folder: Path, name: str, forged_files: Iterator[tuple[str, dict[str, bytes]]]) -> set[str]:
-    """Forgeries of a run that verify; those that must not fail the test."""
-    found = set()
-    for forgery, files in forged_files:
-        if verdict(write_files(folder / name / forgery, files)).word == "verified":
-            assert harmless(forgery, original(name)), f"{name}: {forgery} verifies"
-            found.add(forgery)
+def accepted(folder: Path, name: str, forgery: str, files: dict[str, bytes]) -> bool:
+    """Whether a forgery of a run verifies; one that must not fails the test."""
+    place = write_files(folder / name, files)
+    found = verdict(place).word == "verified"
+    assert not found or harmless(forgery, original(name)), f"{name}: {forgery} verifies"
+    shutil.rmtree(place)
     return found
 
 
 def test_every_forgery_is_refused_of_one_run(tmp_path: Path) -> None:
     tried = set()
     for name, forgery, files in sample():
-        accepted(tmp_path, name, iter([(forgery, files)]))
+        accepted(tmp_path, name, forgery, files)
         tried.add(forgery)
     assert tried == set(FORGERIES)
     assert len(tried) >= 400
@@ -139,8 +139,9 @@ def test_every_forgery_is_refused_of_every_run(tmp_path: Path) -> None:
     """And what is listed as harmless does verify somewhere: a list that says more would hide something."""
     found, tried = set[str](), set[str]()
     for name in recorded():
-        found |= accepted(tmp_path, name, forgeries_of(name))
-        tried |= set(names_of(name))
+        for forgery, files in forgeries_of(name):
+            found |= {forgery} if accepted(tmp_path, name, forgery, files) else set()
+            tried.add(forgery)
     assert found == set(HARMLESS) | set(FAULTS)
     assert tried == set(FORGERIES)
 
@@ -178,7 +179,8 @@ def test_no_value_of_a_certificate_can_be_changed_by_its_own_signer() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", [name for name in recorded() if name not in WITHOUT])
 def test_no_value_of_any_certificate_can_be_changed_by_its_own_signer(name: str) -> None:
-    assert values_refused(name, 10 if name == "hundred-rounds" else 1) > 40
+    """One value of three, which is another one in another run."""
+    assert values_refused(name, 10 if name == "hundred-rounds" else 3) > 15
 
 
 def test_verdicts_are_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,22 +22,13 @@ from tests.support.recordings import recorded
 FORGERIES: dict[str, Forge] = {**CERTIFICATES, **TRANSCRIPTS, **ALL_TEXTS, **REGISTRATIONS, **NOTICES}
 LARGE = 60_000  # bytes of a run: one that is larger is forged in fewer ways
 SOME, FEW = 8, 12  # one of so many runs is forged in the ways that differ little from run to run
-RARE = (
-    "announced",
-    "check",
-    "groups",
-    "guarantee",
-    "hello",
-    "labels",
-    "missed",
-    "panel",
-    "refused",
-    "request-parts",
+RARE = (  # what few runs have
+    "announced", "check", "groups", "guarantee", "hello", "labels", "missed", "panel", "refused", "request-parts",
     "sum",
-)
+)  # fmt: skip
 SPREAD = {
     **dict.fromkeys([*REWRITES, *(f"{name}-changed-signed" for name in FIELDS)], SOME),
-    **dict.fromkeys([*(f"registration-{name}" for name in CHANGES)], SOME),
+    **dict.fromkeys([f"registration-{name}" for name in CHANGES], SOME),
     **dict.fromkeys([*ALL_TEXTS, *(f"registration-text-{name}" for name in REGISTRATION_TEXTS)], FEW),
 }
 
