@@ -1,4 +1,5 @@
-"""What can be certified today: every real population, target and epsilon, under the paper's rule and ours."""
+"""What can be certified today: each source once first, then every real population, target and epsilon in the paper's
+regime, under its rule and ours."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import polars as pl
 
 from fedsrc.audit.page import markdown
 from fedsrc.maths.binomial import clopper_pearson
+from research.studies import honest
 from research.studies.results import Result
 
 STUDIES = ("today-ragtruth", "today-halueval")
@@ -23,8 +25,8 @@ LIMITS = (
     " is never certified, the score does not separate well enough. *Records*: these are events drawn with replacement"
     " from a few hundred to a few thousand labelled answers; 'reuse' says how often each was drawn. An epsilon then"
     " protects one event, not the answer behind it. With every source used once there are too few of them for the"
-    " stricter targets ([RAGTruth, each source once](../ragtruth.md)). *Privacy*: at epsilon 1 it is the noise, not the"
-    " sampling, that decides how many records are needed."
+    " stricter targets (above). *Privacy*: at epsilon 1 the noise, not the sampling, decides how many records"
+    " are needed."
 )
 NOTES = (
     "'Floor' is the least risk of any threshold with acceptance of at least 0.05; 'limit' is the fewest records, on"
@@ -94,7 +96,8 @@ def page(results: dict[str, Result]) -> str:
         f" most trials, the paper's rule on ours {_most(results, OURS[1], PAPER[0])}."
     )
     parts = [
-        "# What can be certified today", lead, crossed, LIMITS, NOTES, markdown(HEAD, [_line(row) for row in found]),
+        "# What can be certified today", *honest.parts(), "## The paper's regime", lead, crossed, LIMITS, NOTES,
+        markdown(HEAD, [_line(row) for row in found]),
         "![Records to certification](records.svg)", "![Acceptance against target](acceptance.svg)",
         "Made by `python -m research today-ragtruth today-halueval`.",
     ]  # fmt: skip
