@@ -1,7 +1,7 @@
 // Whether a registration is valid, and what follows from it. docs/format.md, "Bytes", "A registration is valid if".
 "use strict";
 import { shapedMechanism } from "./contrasts.js";
-import { openMechanism } from "./mechanism.js";
+import { massGrid, openMechanism } from "./mechanism.js";
 import { sum } from "./numbers.js";
 import { Beyond, must } from "./outcome.js";
 import { rhoWithin, scaleFor } from "./privacy.js";
@@ -50,21 +50,32 @@ export function validRegistration(registration) {
   must(!given[0] || isOne(sites.map((/** @type {any} */ site) => site.weight)), "its site weights do not sum to one", WHERE);
   must(privacy.unit === "source" || privacy.max_answers === 1, "a record has several answers", WHERE);
   must(aggregation.kind !== "holder" || sites.every((/** @type {any} */ site) => site.key === null), "a holder's sites have keys", WHERE);
+  goTogether(registration);
   (certificate.method === "betting" ? validBetting : validSealed)(registration);
   validOrigin(registration);
 }
 
+/** docs/format.md, "What goes with what", within reach. @param {Registration} registration */
+function goTogether({ certificate, encoding, schedule, sites, privacy }) {
+  const { method, line, refusal_budget: refusals } = certificate;
+  const charged = schedule.dropout === "adversarial";
+  must((method === "sealed") === (encoding.kind === "contrasts"), "its encoding and its certificate do not go together", WHERE);
+  must(schedule.policy !== "enough" || (method === "betting" && isFixed({ sites })), "the policy enough needs betting and a mixture that is fixed", WHERE);
+  must(schedule.policy !== "recruit" || method !== "sealed" || line === "hybrid", "a sealed certificate that recruits needs the hybrid line", WHERE);
+  must(encoding.kind !== "moments" || massGrid(privacy) > 1, "units of one yes-or-no answer have no moments", WHERE);
+  must(encoding.kind !== "levels" || (privacy.max_answers === 1 && privacy.loss_grid > 1 && privacy.loss_grid <= 20), "levels need one graded answer", WHERE);
+  must(!charged || (refusals > 0 && sites.every((/** @type {any} */ site) => site.capacity !== null)), "charged dropout needs a refusal budget and all capacities", WHERE);
+}
+
 /** @param {Registration} registration */
-function validBetting({ claim, thresholds, certificate, encoding, schedule, sites }) {
+function validBetting({ claim, thresholds, certificate }) {
   const { ladder, bets } = certificate;
-  must(encoding.kind !== "contrasts", "an open certificate with contrasts", WHERE);
   must(rises(ladder) && ladder[0] > 0 && ladder.at(-1) < 1 && ladder.includes(claim.target_risk), "its ladder does not rise in (0, 1) with the target on it", WHERE);
   if (bets.priors) {
     must(bets.priors.length === thresholds.values.length, "its priors are for other thresholds", WHERE);
     for (const prior of bets.priors)
       must(prior.length === bets.count && prior.every((/** @type {number} */ p) => p > 0) && isOne(prior), "a prior does not sum to one", WHERE);
   }
-  must(schedule.policy !== "enough" || isFixed({ sites }), "the policy enough needs a mixture that is fixed", WHERE);
 }
 
 /** @param {Registration} registration */
@@ -79,7 +90,7 @@ function validSealed({ claim, thresholds, certificate, encoding, schedule }) {
   const some = targets.some((/** @type {any} */ target) => target.bets.length > 0);
   for (const { bets, risk } of targets)
     must(bets.length === (some ? thresholds.values.length : 0) && bets.every((/** @type {number} */ theta) => theta > 0 && theta * (1 - risk) < 1), "a bet is missing or too large", WHERE);
-  if (!some || encoding.kind !== "contrasts") throw new Beyond("sealed certificates without bets");
+  if (!some) throw new Beyond("sealed certificates without bets");
   must(encoding.matrix.length === rows && encoding.matrix.every((/** @type {number[]} */ row) => row.length === rows), "its matrix has another size", WHERE);
   must(encoding.second.length === rows && encoding.second.every((/** @type {number} */ c) => c > 0), "its second moments are of other rows", WHERE);
   must([0, thresholds.values.length].includes(encoding.accepted.length) && encoding.accepted.every((/** @type {number} */ c) => c > 0), "its accepted masses are of other thresholds", WHERE);
@@ -125,7 +136,7 @@ export function mechanismOf(registration, asked) {
 function validShape({ encoding }, shaped, scale) {
   must(shaped.condition <= 1e4 * (1 + 1e-9), "its matrix is too close to singular", WHERE);
   must(encoding.accepted.length > 0 || shaped.g === 1, "it has no accepted masses", WHERE);
-  must(shaped.g === 1 || shaped.G * Math.sqrt(1) * Math.max(...encoding.second) <= Math.SQRT2 * (1 - 1e-9) * shaped.least, "its second moments weigh too much", WHERE);
+  must(shaped.g === 1 || shaped.G * Math.max(...encoding.second) <= Math.SQRT2 * (1 - 1e-9) * shaped.least, "its second moments weigh too much", WHERE);
   must(scale === 0 || scale >= 1000, "its noise is too coarse", WHERE);
 }
 
