@@ -61,7 +61,7 @@ def methods() -> dict[str, list[tuple[Path, Function]]]:
 @cache
 def imported(path: Path) -> dict[str, tuple[Path, str]]:
     """Names that a module has from other modules of the tests: where they are defined, and as what."""
-    found = {}
+    found: dict[str, tuple[Path, str]] = {}
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "tests":
             place = ROOT.joinpath(*str(node.module).split("."))

@@ -385,8 +385,10 @@ def test_held_out_risk_at_the_target_is_not_above_it() -> None:
 
 def gains(accepted: Floats, base: Floats, weights: Floats) -> dict[str, float]:
     """What `compared` says of two methods that fired in every trial."""
-    parts = (pl.DataFrame({"fired": [True] * x.size, "acceptance": x, "records": 1000.0 * x}) for x in (accepted, base))
-    return compared(*parts, weights)
+    part, first = (
+        pl.DataFrame({"fired": [True] * x.size, "acceptance": x, "records": 1000.0 * x}) for x in (accepted, base)
+    )
+    return compared(part, first, weights)
 
 
 def test_differences_are_paired() -> None:
