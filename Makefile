@@ -19,7 +19,7 @@ AS_TEST := -c requirements/test.txt
 PYTHONS := src tests research examples docs/site
 ELSEWHERE := --ignore=tests/models --ignore=tests/live --ignore=tests/browser --ignore=tests/adapters --ignore=tests/frameworks # they have targets of their own
 
-.PHONY: demo test test-all test-models test-live test-browser test-adapters test-frameworks docs bench reproduce dist sbom lock clean
+.PHONY: demo test test-all test-models test-live test-browser test-adapters test-frameworks test-deploy docs bench reproduce dist sbom lock clean
 
 demo: $(READY)
 	$(BIN)/fedsrc demo
@@ -51,6 +51,9 @@ test-adapters: $(ADAPTERS)/.ready
 
 test-frameworks: $(FRAMEWORKS)/.ready
 	$(FRAMEWORKS)/bin/pytest tests/frameworks
+
+test-deploy: $(READY) # the image's steps, and compose.yaml's services without an engine; needs root and bwrap, uses nginx and systemd
+	FEDSRC_DEPLOY=1 $(BIN)/pytest tests/test_deploy.py
 
 docs: $(DOCS)/.ready # the site, in build/docs; fails on a broken link or anchor, and on anything from another host
 	rm -rf build/docs
