@@ -391,6 +391,8 @@ class Registration(Frozen):
         """Refuse unlabelled records where nothing reads them, or where they are not of every site."""
         if not isinstance(self.judgement, Sealed) or not self.privacy.private:
             raise ValueError("unlabelled records are for sealed certificates with privacy")
+        if self.renews is not None:
+            raise ValueError("its unlabelled records show what was accepted then, not now: a renewal has none")
         if len(releases) != len(self.sites):
             raise ValueError("unlabelled records are released for every site, or for none")
         if any(each.grid != releases[0].grid for each in releases):
@@ -484,6 +486,8 @@ class Registration(Frozen):
             raise ValueError("a monitor hears every site by itself: its aggregation is 'own'")
         if self.renews is not None:
             raise ValueError("a monitor renews no certificate: it names the one that it watches")
+        if self.schedule.policy != "first":
+            raise ValueError("a monitor asks every site until its alarm: its policy is 'first'")
         if self.schedule.growth != 1:
             raise ValueError("a monitor asks for as many units in every round: growth belongs to calibration")
         if method.risk < self.claim.target_risk:
