@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from fedsrc.common.canonical import digest
 from fedsrc.data import findings, manifest
 from fedsrc.data.answers import Answer, Notes, Span
 from fedsrc.data.collection import SourceFile
@@ -64,6 +65,8 @@ def audit(
         duplicates=_duplicates(answers),
         marks=marks,
         quality=dict(sorted(quality.items())),
+        decoding=_decoding(answers, noted),
+        prompts=_prompts(noted),
         findings=tuple(sorted(found, key=lambda each: SEVERITIES.index(each.severity))),
     )
 
@@ -80,6 +83,19 @@ def _marks(answers: Sequence[Answer], notes: Mapping[str, Notes]) -> manifest.Ma
         due_to_null=sum(span.due_to_null for _, span in pairs),
         implicit_only_answers=alone,
     )
+
+
+def _decoding(answers: Iterable[Answer], notes: Mapping[str, Notes]) -> tuple[manifest.Decoding, ...]:
+    """Return how answers were drawn, generator by generator; nothing where the collection says nothing."""
+    found = Counter((answer.generator, notes[answer.id].decoding) for answer in answers)
+    if not any(decoding for _, decoding in found):
+        return ()
+    return tuple(manifest.Decoding(*key, found[key]) for key in sorted(found))
+
+
+def _prompts(notes: Mapping[str, Notes]) -> manifest.Prompts:
+    known = {name: each.prompt for name, each in notes.items() if each.prompt}
+    return manifest.Prompts(len(known), digest(known) if known else "")
 
 
 def _outside(answer: Answer, span: Span) -> bool:

@@ -62,10 +62,13 @@ class Span:
 
 @dataclass(frozen=True)
 class Notes:
-    """What a collection says of an answer beyond its label: marked spans, and a word on the response's quality."""
+    """What a collection says of an answer beyond its label: marked spans, a word on the response's quality, how it was
+    decoded, and the digest of the prompt that it answers."""
 
     spans: tuple[Span, ...] = ()
     quality: str = ""
+    decoding: str = ""
+    prompt: str = ""
 
 
 TEXT = {"id", "source", "evidence", "response", "question", "generator", "group", "site", "split"}

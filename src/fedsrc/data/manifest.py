@@ -100,6 +100,23 @@ class Duplicates:
 
 
 @dataclass(frozen=True)
+class Decoding:
+    """How many answers of a generator were drawn in one way; "" where the collection does not say."""
+
+    generator: str
+    decoding: str
+    answers: int
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Answers whose original prompt the collection has, and one digest of these prompts, answer by answer."""
+
+    answers: int
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What was audited, the figures, and the findings."""
 
@@ -121,6 +138,8 @@ class Manifest:
     duplicates: Duplicates
     marks: Marks
     quality: dict[str, int]
+    decoding: tuple[Decoding, ...]
+    prompts: Prompts
     findings: tuple[Finding, ...]
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fedsrc.common.canonical import digest_bytes
+from fedsrc.common.canonical import digest_bytes, file_digest
 from fedsrc.common.durable import write_whole
 from fedsrc.data.answer_audit import audit
 from fedsrc.data.answers import answers_bytes
@@ -16,7 +16,7 @@ from fedsrc.data.collection import Collection, open_collection
 from fedsrc.data.logs import Reading
 from fedsrc.data.manifest import Finding
 from fedsrc.data.selection import Selection, select_answers
-from fedsrc.data.split import write_assignments
+from fedsrc.data.split import PARTS, write_assignments
 from fedsrc.errors import FedsrcError
 
 
@@ -52,9 +52,11 @@ def prepare(
     if found.logged:
         manifest["read"] = asdict(reading or Reading())
     write_whole(target, data)
-    write_whole(manifest_file, json.dumps(manifest, indent=1, ensure_ascii=False).encode() + b"\n")
     if parts_file is not None:
         write_assignments(parts_file, chosen.parts, choice.seed)
+        sources = {part: list(chosen.parts.values()).count(part) for part in PARTS}
+        manifest["parts"] = {"name": parts_file.name, "sha256": file_digest(parts_file), "sources": sources}
+    write_whole(manifest_file, json.dumps(manifest, indent=1, ensure_ascii=False).encode() + b"\n")
     return manifest_file, manifest
 
 

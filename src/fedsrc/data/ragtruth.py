@@ -12,10 +12,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedsrc.common.canonical import digest_bytes
 from fedsrc.data.answers import Answer, Notes, Span, check_ids, json_lines, text_of
 from fedsrc.errors import FedsrcError
 
 DAMAGED = "the line is damaged; fetch the file again"
+HOTTEST = 100  # temperature
 
 
 class Noted(NamedTuple):
@@ -29,6 +31,7 @@ class _Source(NamedTuple):
     task: str
     question: str
     evidence: str
+    prompt: str  # its digest, where the collection has it
 
 
 def read_noted(folder: Path) -> list[Noted]:
@@ -72,7 +75,8 @@ def _sources(path: Path) -> dict[str, _Source]:
         name = text_of(_field(row, "source_id", where), "source_id", where)
         if name in found:
             raise FedsrcError(f"source {name!r} occurs twice", where=where)
-        found[name] = _Source(_text(row, "task_type", where), *evidence_of(row, where))
+        prompt = "" if row.get("prompt") is None else digest_bytes(_text(row, "prompt", where).encode())
+        found[name] = _Source(_text(row, "task_type", where), *evidence_of(row, where), prompt)
     return found
 
 
@@ -97,7 +101,17 @@ def _noted(row: dict[str, Any], sources: dict[str, _Source], where: str) -> Note
         factual=float(all(span.implicit_true for span in spans)),
     )
     quality = _text(row, "quality", where) if row.get("quality") is not None else ""
-    return Noted(answer, Notes(spans, quality))
+    return Noted(answer, Notes(spans, quality, _decoding(row, where), source.prompt))
+
+
+def _decoding(row: dict[str, Any], where: str) -> str:
+    """Return how the response was drawn, as far as the collection says."""
+    value = row.get("temperature")
+    if value is None:
+        return ""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= HOTTEST:
+        raise FedsrcError(f"temperature is not a number from 0 to {HOTTEST}", where=where, hint=DAMAGED)
+    return f"temperature {value:g}"
 
 
 def _spans(row: dict[str, Any], where: str) -> tuple[Span, ...]:
