@@ -24,8 +24,8 @@ from fedsrc.report.view import View
 
 VERIFIER = (
     "outcome", "bytes", "json", "zip", "toml", "schema", "numbers", "normal", "matrix", "basis", "privacy", "recruit",
-    "mechanism", "contrasts", "quantiles", "registration", "tally", "betting", "sealed", "transcript", "replay",
-    "printing", "words", "certificate", "verify", "page",
+    "mechanism", "contrasts", "quantiles", "registration", "tally", "betting", "binomial", "sealed", "stitched",
+    "transcript", "replay", "printing", "words", "certificate", "verify", "page",
 )  # fmt: skip
 """Files of the script that recomputes a run, each after those that it needs."""
 

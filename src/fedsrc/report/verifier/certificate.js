@@ -36,7 +36,7 @@ function privacyOf(words, { registration, mechanism, scale }) {
 /** Targets that some row shows, each with its best row. @param {Replay} replay @param {number} missed */
 function alsoCertified({ registration, looks }, missed) {
   const { certificate, claim, thresholds } = registration;
-  if (!looks.length || (certificate.method === "betting" && !isFixed(registration))) return [];
+  if (!looks.length || (certificate.method !== "sealed" && !(certificate.method === "betting" && isFixed(registration)))) return [];
   const risks = certificate.ladder ?? certificate.targets.map((/** @type {any} */ each) => each.risk).sort((/** @type {number} */ a, /** @type {number} */ b) => a - b);
   const { rows } = looks[looks.length - 1];
   return risks.flatMap((/** @type {number} */ risk) => {
@@ -90,7 +90,7 @@ export function certificateOf(words, replay, head, lines) {
     risk_upper: claimed?.risk_upper ?? null, threshold: claimed?.threshold ?? null, thresholds: rows, also_certified: also,
     assumptions: assumptions(words, facts), does_not_say: doesNotSay(words, facts), claim,
     calibrated: times.at(-1) ?? "", expires: times.length ? later(times[0], claim.validity_days) : "",
-    eta: looks.length ? tally?.eta : null, every_target: certificate.method === "betting" && isFixed(registration),
+    eta: looks.length ? tally?.eta : null, every_target: certificate.method !== "sealed" && isFixed(registration),
     evidence: looks.map(({ round, records, rows: seen }) => ({
       round, records, risk_upper: widened(Math.min(1, ...seen.filter((row) => row.lower >= claim.min_acceptance).map((row) => row.risk)), missed),
     })),

@@ -27,7 +27,7 @@ export function shapedMechanism(registration, scale) {
   const decoder = solved.map((row) => row.map((value) => value / G));
   const mass = Array.from({ length: m }, (_, j) => (accepted.length ? 1 / (accepted[j] * g) : second.length ? 1 / (second[j] * G * G * risks[0] * (1 - risks[0])) : 0));
   return {
-    lengths: [count, second.length + accepted.length], rows, G, g,
+    lengths: [count, second.length + accepted.length], rows, G, g, counts: certificate.targets.every((/** @type {any} */ each) => each.bets.length === 0),
     condition: values[0] / /** @type {number} */ (values.at(-1)), least: /** @type {number} */ (values.at(-1)),
     largest: Math.max(...matrix.map((/** @type {number[]} */ row) => G * row.reduce((total, value) => total + Math.abs(value), 0)), ...second.map((/** @type {number} */ c) => G * G * c), ...accepted.map((/** @type {number} */ c) => g * c)),
     squared: sensitivity(registration, rho, g, rows),

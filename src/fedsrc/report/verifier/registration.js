@@ -19,7 +19,7 @@ const rises = (values) => values.every((value, i) => i === 0 || values[i - 1] < 
 
 /** Refuse what this verifier does not reach: it says nothing of such runs. @param {Registration} registration */
 export function withinReach({ certificate, aggregation, claims, labelling, privacy, unlabelled }) {
-  if (!["betting", "sealed"].includes(certificate.method)) throw new Beyond(`the method ${certificate.method}`);
+  if (certificate.method === "monitor") throw new Beyond("the method monitor");
   if (aggregation.kind === "cohorts") throw new Beyond("sums of cohorts");
   if (claims.kind !== "one") throw new Beyond(`a panel of ${claims.kind}`);
   if (unlabelled) throw new Beyond("unlabelled records");
@@ -40,7 +40,7 @@ export function isFixed(registration) {
 export function validRegistration(registration) {
   const { claim, thresholds, certificate, sites, privacy, aggregation } = registration;
   const given = sites.map((/** @type {any} */ site) => site.weight !== null);
-  const budgets = certificate.risk_budget + certificate.acceptance_budget + certificate.refusal_budget;
+  const budgets = sum(Object.keys(certificate).filter((name) => name.endsWith("_budget")).map((name) => certificate[name]));
   must(budgets <= claim.failure_probability * (1 + 1e-9), "its budgets exceed the failure probability", WHERE);
   must(thresholds.values.length > 0 && thresholds.weights.length === thresholds.values.length, "its thresholds have other weights", WHERE);
   must(thresholds.weights.every((/** @type {number} */ w) => w > 0) && isOne(thresholds.weights), "its threshold weights do not sum to one", WHERE);
@@ -51,7 +51,8 @@ export function validRegistration(registration) {
   must(privacy.unit === "source" || privacy.max_answers === 1, "a record has several answers", WHERE);
   must(aggregation.kind !== "holder" || sites.every((/** @type {any} */ site) => site.key === null), "a holder's sites have keys", WHERE);
   goTogether(registration);
-  (certificate.method === "betting" ? validBetting : validSealed)(registration);
+  if (certificate.method === "betting") validBetting(registration);
+  if (certificate.method === "sealed") validSealed(registration);
   validOrigin(registration);
 }
 
@@ -62,6 +63,7 @@ function goTogether({ certificate, encoding, schedule, sites, privacy }) {
   must((method === "sealed") === (encoding.kind === "contrasts"), "its encoding and its certificate do not go together", WHERE);
   must(schedule.policy !== "enough" || (method === "betting" && isFixed({ sites })), "the policy enough needs betting and a mixture that is fixed", WHERE);
   must(schedule.policy !== "recruit" || method !== "sealed" || line === "hybrid", "a sealed certificate that recruits needs the hybrid line", WHERE);
+  must(["betting", "sealed"].includes(method) || (["paired", "complementary"].includes(encoding.kind) && !charged), "the paper's methods read histograms, and charge nothing", WHERE);
   must(encoding.kind !== "moments" || massGrid(privacy) > 1, "units of one yes-or-no answer have no moments", WHERE);
   must(encoding.kind !== "levels" || (privacy.max_answers === 1 && privacy.loss_grid > 1 && privacy.loss_grid <= 20), "levels need one graded answer", WHERE);
   must(!charged || (refusals > 0 && sites.every((/** @type {any} */ site) => site.capacity !== null)), "charged dropout needs a refusal budget and all capacities", WHERE);
@@ -79,7 +81,7 @@ function validBetting({ claim, thresholds, certificate }) {
 }
 
 /** @param {Registration} registration */
-function validSealed({ claim, thresholds, certificate, encoding, schedule }) {
+function validSealed({ claim, thresholds, certificate, encoding, schedule, sites, privacy }) {
   const { looks, targets } = certificate;
   const rows = targets.length * thresholds.values.length;
   must(rises(looks.map((/** @type {any} */ look) => look.round)) && looks.at(-1).round === schedule.rounds, "its looks do not rise to the last round", WHERE);
@@ -90,9 +92,9 @@ function validSealed({ claim, thresholds, certificate, encoding, schedule }) {
   const some = targets.some((/** @type {any} */ target) => target.bets.length > 0);
   for (const { bets, risk } of targets)
     must(bets.length === (some ? thresholds.values.length : 0) && bets.every((/** @type {number} */ theta) => theta > 0 && theta * (1 - risk) < 1), "a bet is missing or too large", WHERE);
-  if (!some) throw new Beyond("sealed certificates without bets");
+  must(some || (sites.length === 1 && sites[0].drift === 0 && privacy.epsilon === "inf" && massGrid(privacy) === 1 && certificate.line !== "hybrid"), "exact counts need one site, no drift, no privacy, yes-or-no answers", WHERE);
   must(encoding.matrix.length === rows && encoding.matrix.every((/** @type {number[]} */ row) => row.length === rows), "its matrix has another size", WHERE);
-  must(encoding.second.length === rows && encoding.second.every((/** @type {number} */ c) => c > 0), "its second moments are of other rows", WHERE);
+  must(encoding.second.length === (some ? rows : 0) && encoding.second.every((/** @type {number} */ c) => c > 0), "its second moments are of other rows", WHERE);
   must([0, thresholds.values.length].includes(encoding.accepted.length) && encoding.accepted.every((/** @type {number} */ c) => c > 0), "its accepted masses are of other thresholds", WHERE);
 }
 
@@ -104,7 +106,7 @@ function validOrigin({ thresholds, development, privacy }) {
   if (!release) return;
   if (release.blocks) throw new Beyond("a development release of a panel");
   const own = scaleOf(openMechanism({ kind: "complementary", basis: "suffix", basis_bits: 8 }, release.privacy, release.grid.length, 1).squared, release.privacy);
-  must(rises(release.grid) && release.grid[0] >= 0 && release.grid.at(-1) <= 1, "its development grid does not rise", WHERE);
+  must(rises(release.grid) && release.grid[0] > 0 && release.grid.at(-1) < 1, "its development grid does not rise inside (0, 1)", WHERE);
   must([release.first, release.second].every((vector) => vector.length === release.grid.length), "its development release has another length", WHERE);
   must(Math.abs(release.scale - own) <= 1e-9 * own, "its development release has another noise than stated", WHERE);
   const among = new Set(quantiles(release, thresholds.asked));
@@ -135,7 +137,7 @@ export function mechanismOf(registration, asked) {
 /** @param {Registration} registration @param {ReturnType<typeof shapedMechanism>} shaped @param {number} scale */
 function validShape({ encoding }, shaped, scale) {
   must(shaped.condition <= 1e4 * (1 + 1e-9), "its matrix is too close to singular", WHERE);
-  must(encoding.accepted.length > 0 || shaped.g === 1, "it has no accepted masses", WHERE);
+  must(encoding.accepted.length > 0 || (shaped.g === 1 && encoding.second.length > 0), "it has no accepted masses", WHERE);
   must(shaped.g === 1 || shaped.G * Math.max(...encoding.second) <= Math.SQRT2 * (1 - 1e-9) * shaped.least, "its second moments weigh too much", WHERE);
   must(scale === 0 || scale >= 1000, "its noise is too coarse", WHERE);
 }

@@ -8,6 +8,7 @@ import { Beyond, Wrong, must } from "./outcome.js";
 import { nextSlots, roundSize } from "./recruit.js";
 import { deploymentWeights, mechanismOf } from "./registration.js";
 import { Sealed } from "./sealed.js";
+import { Stitched } from "./stitched.js";
 import { Tally, integersOf } from "./tally.js";
 import { NOTHING } from "./transcript.js";
 
@@ -60,7 +61,9 @@ export class Replay {
     this.mechanism = mechanismOf(this.registration, scale);
     this.scale = this.mechanism.scale;
     this.tally = new Tally(this.registration, this.mechanism);
-    this.bounds = this.registration.certificate.method === "sealed" ? new Sealed(this.registration, this.mechanism) : new Betting(this.registration, this.mechanism);
+    const kinds = { sealed: Sealed, betting: Betting };
+    const Bounds = kinds[/** @type {keyof typeof kinds} */ (this.registration.certificate.method)] ?? Stitched;
+    this.bounds = new Bounds(this.registration, this.mechanism);
   }
 
   /** @param {any} entry @param {string} where */

@@ -1,6 +1,7 @@
 // Sealed certificates: registered looks, exact lines, weights passed on. docs/format.md, "Sealed"; (xiii).
 "use strict";
 import { acceptance } from "./betting.js";
+import { logBinomialTail } from "./binomial.js";
 import { exactLine, hybridLine } from "./normal.js";
 import { down9, sum, up9 } from "./numbers.js";
 import { isFixed } from "./registration.js";
@@ -54,9 +55,8 @@ export class Sealed {
 
   /** @param {any} tally @param {number} share @returns {import("./betting.js").Look} */
   look(tally, share) {
-    const [N, eta, { D, Q }] = [tally.slots, tally.eta, tally.totals];
-    const evidence = this.bets.map((/** @type {any} */ { a, b, theta, shift, loss }, /** @type {number} */ i) =>
-      down9(a * D[i] - b * Q[i] - theta * N * eta + (tally.charges.L?.[i] ?? 0) - shift * tally.noises - 1e-9 - loss * N));
+    const [N, eta, { D, Q, A }] = [tally.slots, tally.eta, tally.totals];
+    const evidence = this.bets.map((/** @type {any} */ { a, b, r, theta, shift, loss }, /** @type {number} */ i) => tally.mechanism.counts ? this.counted(A[i % this.m], D[i], r, sum(tally.charged)) : down9(a * D[i] - b * Q[i] - theta * N * eta + (tally.charges.L?.[i] ?? 0) - shift * tally.noises - 1e-9 - loss * N));
     const look = { share, evidence, noises: tally.noises, before: tally.noisesBefore };
     this.looks.push(look);
     if (!this.fixed) this.rejected = this.weights.map(() => false);
@@ -67,6 +67,11 @@ export class Sealed {
     const rows = this.lower.map((value, j) => ({ risk: this.risk(rejected, j), lower: value }));
     const report = this.report(tally, D, rejected, weights, look);
     return { rows, report: () => report };
+  }
+
+  /** Exact counts: what is charged counts as accepted and unsupported. @param {number} A @param {number} D @param {number} r @param {number} charged */
+  counted(A, D, r, charged) {
+    return down9(-logBinomialTail(Math.round(r * A - D) + charged, Math.round(A) + charged, r) - 1e-9);
   }
 
   /** Reject until nothing more is rejected; return the weights left. @param {Sealed["looks"]} looks */

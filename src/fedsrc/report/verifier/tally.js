@@ -109,8 +109,8 @@ export function integersOf(release) {
 export function sealedBets({ certificate, thresholds }, mechanism) {
   const m = thresholds.values.length;
   return mechanism.rows.map((/** @type {any} */ { r }, /** @type {number} */ i) => {
-    const theta = certificate.targets[Math.floor(i / m)].bets[i % m];
-    const found = bet(theta, r);
+    const theta = certificate.targets[Math.floor(i / m)].bets[i % m] ?? 1;
+    const found = mechanism.counts ? { a: 1, b: 0, least: r - 1, most: r } : bet(theta, r);
     const loss = 1e-15 * mechanism.rows.length * (1 + found.a + found.b) * mechanism.condition;
     return { theta, r, ...found, ...mechanism.slope(i, found.a, found.b), loss };
   });
