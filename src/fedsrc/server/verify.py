@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from fedsrc.errors import FedsrcError
+from fedsrc.errors import DamagedError, FedsrcError
 from fedsrc.protocol.certificate import Certificate, MonitorAccount, Signed
 from fedsrc.protocol.damage import check_same
-from fedsrc.protocol.names import CERTIFICATE
+from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
 from fedsrc.protocol.notices import Notices, Revocation
 from fedsrc.protocol.succession import ANYONE, Keys, keys_of
 from fedsrc.server.folder import missing_file, replay_run
@@ -59,6 +59,8 @@ def recompute(folder: Path, keys: Keys = ANYONE) -> tuple[Certificate | MonitorA
     """Return a run's certificate, which must be what follows from registration and transcript, signed by the right
     key; and the replayed transcript."""
     replay, chain = replay_run(folder)
+    if not replay.opened:
+        raise DamagedError("the transcript is empty: no run was opened", where=str(folder / TRANSCRIPT))
     expected = conclude(replay.registration, replay, chain)
     where = folder / CERTIFICATE
     if replay.ended is None and not where.exists():
