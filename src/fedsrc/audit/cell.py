@@ -196,7 +196,7 @@ def build(setting: Setting, population: Population, *, seed: int, folder: Path) 
         check_unit(records, "source", f"population {population.name!r}")
     groups = _groups(records, f"population {population.name!r}") if setting.groups != "none" else ()
     parts = split(records, setting, np.random.default_rng([seed, SPLIT]))
-    indices = _dealt(parts, setting, np.random.default_rng([seed, DEAL]))
+    indices = dealt(parts, setting, np.random.default_rng([seed, DEAL]))
     binary = bool(np.isin(parts.calibration.loss, (0.0, 1.0)).all())
     answers = most_answers(records, np.ones(len(records), dtype=np.bool_)) if setting.unit == "source" else 1
     own = groups if setting.groups == "each" else (None,)
@@ -273,7 +273,8 @@ def _source_sites(records: Records, units: Units) -> Positions:
     return np.asarray([site_of[name] for name in units.ids or ()], dtype=np.int64)
 
 
-def _dealt(parts: Parts, setting: Setting, rng: np.random.Generator) -> list[Positions]:
+def dealt(parts: Parts, setting: Setting, rng: np.random.Generator) -> list[Positions]:
+    """Deal the calibration units to sites: their positions, site by site."""
     n = len(parts.calibration)
     if setting.partition == "natural":
         found = partition.natural(parts.site)

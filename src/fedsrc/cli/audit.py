@@ -31,16 +31,18 @@ ABOUT_LOOKS = "Also keep every look of the first N trials (of all, if there are 
 @click.option("--backend", type=click.Choice(BACKENDS), default="processes")
 @click.option("--scheduler", help="Address of the Dask scheduler.")
 @click.option("--looks", type=click.IntRange(0), default=0, help=ABOUT_LOOKS)
+@click.option("--splits", is_flag=True, help="Also write down which record is in which part, and at which site.")
 @FORMAT
 def audit_command(
     study: Path, folder: Path | None, tables: Path | None, jobs: int, backend: str, scheduler: str | None, looks: int,
-    output: str,
+    splits: bool, output: str,
 ) -> None:  # fmt: skip
     """Run the STUDY (a TOML file) and print its table; per-trial records are kept as Parquet.
 
     A study that was stopped resumes: finished blocks of trials are not run again.
     """
     from fedsrc.audit import engine
+    from fedsrc.audit.assignments import assignments
     from fedsrc.audit.heldout import by_threshold
     from fedsrc.audit.looks import looks as all_looks
     from fedsrc.audit.page import write_summary
@@ -56,6 +58,8 @@ def audit_command(
     write_summary(folder, found, made)
     if (held := by_threshold(done, tables)).height:
         held.write_csv(folder / "heldout.csv")
+    if splits:
+        assignments(done, tables).write_parquet(folder / "splits.parquet")
     if looks:
         all_looks(done, tables, trials=looks).write_parquet(folder / "looks.parquet")
     say(f"Records, summary.csv, summary.md and manifest.json are in {folder}.")
