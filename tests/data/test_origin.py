@@ -20,13 +20,13 @@ from fedsrc.data.selection import Selection
 from fedsrc.errors import FedsrcError
 
 QA = {"question": "why?", "passages": "because"}
-SOURCES = [
+SOURCES: list[dict[str, Any]] = [
     {"source_id": "7", "task_type": "QA", "source_info": QA, "prompt": "Answer: why?"},
     {"source_id": "8", "task_type": "Summary", "source_info": "a document", "prompt": None},
     {"source_id": "9", "task_type": "Summary", "source_info": "another document"},
 ]
-BASE = {"split": "test", "model": "m", "response": "0123456789", "labels": []}
-ROWS = [
+BASE: dict[str, Any] = {"split": "test", "model": "m", "response": "0123456789", "labels": []}
+ROWS: list[dict[str, Any]] = [
     {**BASE, "id": "1", "source_id": "7", "temperature": 0.7},
     {**BASE, "id": "2", "source_id": "8", "temperature": 0.7, "model": "n"},
     {**BASE, "id": "3", "source_id": "9", "temperature": 1},
