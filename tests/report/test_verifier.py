@@ -24,7 +24,7 @@ from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.report.carried import CANONICAL, MOST
 from fedsrc.report.html import VERIFIER, _asset, verifier_page, verifier_script
 from tests.report import verifier_schema
-from tests.report.verifier_node import NODE, ask, call, calls, encoded, files_of, verdicts
+from tests.report.verifier_node import NODE, ask, call, calls, encoded, files_of, out_of_reach, verdicts
 from tests.support import ROOT
 from tests.support.recordings import RUNS, recorded
 
@@ -43,14 +43,6 @@ NAME = re.compile(r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)",
 def said() -> dict[str, dict[str, Any]]:
     names = recorded()
     return dict(zip(names, verdicts([files_of(RUNS / name) for name in names], now=NOW), strict=True))
-
-
-def out_of_reach(name: str) -> bool:
-    """Kinds of runs that the verifier names, and of which it says nothing more."""
-    text = (RUNS / name / REGISTRATION).read_text(encoding="utf-8")
-    marks = ('kind = "groups"', 'kind = "scores"', 'kind = "cohorts"', 'method = "monitor"', "[[unlabelled]]")
-    paper = re.search(r'method = "(contrast|variance-adaptive|ratio)"', text)
-    return any(mark in text for mark in marks) or paper is not None or name == "sealed-counts"
 
 
 @pytest.mark.parametrize("name", recorded())

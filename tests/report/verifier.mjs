@@ -1,6 +1,7 @@
 // Runs the verifier's modules under Node, for tests: JSON on standard input, JSON on standard output.
 //   {"verify": [{"registration.toml": base64, ...}, ...], "trusted": ""}  ->  outcomes
 //   {"archives": [base64, ...]}                       ->  outcomes of archives and pages
+//   {"registrations": [canonical JSON, ...]}          ->  {"error": name or null, "message": words}
 //   {"calls": [["module.js", "function", [arguments]], ...]}  ->  values, or {"error": name, "message": words};
 //                                                       an argument {"base64": text} stands for bytes
 "use strict";
@@ -29,6 +30,20 @@ async function unpacked(text) {
   }
 }
 
+// Whether a registration, given by its canonical JSON, is refused.
+async function registered(value) {
+  const [{ conforms }, { mechanismOf, validRegistration, withinReach }] = await Promise.all(["schema.js", "registration.js"].map(module));
+  try {
+    conforms(value, data.schema.registration, data.schema.registration, "registration");
+    withinReach(value);
+    validRegistration(value);
+    mechanismOf(value, null);
+    return { error: null, message: "" };
+  } catch (error) {
+    return { error: error.name, message: error.message };
+  }
+}
+
 async function called([name, what, args]) {
   try {
     return plain(await (await module(name))[what](...args.map((each) => (each?.base64 === undefined ? each : bytes(each.base64)))));
@@ -38,6 +53,7 @@ async function called([name, what, args]) {
 }
 
 const answer = [];
+for (const value of asked.registrations ?? []) answer.push(await registered(value));
 for (const files of asked.verify ?? []) answer.push(await verified(files));
 for (const text of asked.archives ?? []) answer.push(await unpacked(text));
 for (const call of asked.calls ?? []) answer.push(await called(call));

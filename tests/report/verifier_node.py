@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from fedsrc.errors import FedsrcError
 from fedsrc.protocol.names import REGISTRATION
 from fedsrc.protocol.registration import Registration
 from fedsrc.report.carried import CANONICAL, FILES, NOTICE
+from tests.support.recordings import RUNS
 
 NODE = shutil.which("node")
 DRIVER = Path(__file__).with_name("verifier.mjs")
@@ -48,11 +50,17 @@ def files_of(folder: Path) -> dict[str, bytes]:
     """The files of a run folder as a page would carry them: with the canonical JSON of its registration, if that can
     be read."""
     files = {name: (folder / name).read_bytes() for name in (*FILES, NOTICE) if (folder / name).exists()}
-    try:
-        registration = Registration.read(folder / REGISTRATION)
-    except FedsrcError:
-        return files
-    return files | {CANONICAL: canonical_bytes(registration.model_dump())}
+    with contextlib.suppress(FedsrcError):
+        files[CANONICAL] = canonical_bytes(Registration.read(folder / REGISTRATION).model_dump())
+    return files
+
+
+def out_of_reach(name: str) -> bool:
+    """Whether a recorded run is of a kind that the verifier names, and of which it says nothing more: panels, cohorts,
+    monitors, unlabelled records."""
+    registration = Registration.read(RUNS / name / REGISTRATION)
+    kinds = (registration.claims.kind != "one", registration.aggregation.kind == "cohorts")
+    return any(kinds) or registration.monitor is not None or registration.unlabelled is not None
 
 
 def verdicts(runs: Sequence[dict[str, bytes]], **options: Any) -> list[dict[str, Any]]:

@@ -102,6 +102,7 @@ class Check {
       await replay.take(entries[i], `transcript, line ${i + 1}`);
       await this.progress(0.3 + (0.6 * i) / entries.length);
     }
+    must(replay.opened, "is empty: no run was opened", "transcript.jsonl");
     replay.begin(null);
     const { releases, ends } = replay;
     const gone = ends.absent + ends.refused ? `, ${ends.absent} absent, ${ends.refused} refused` : "";
