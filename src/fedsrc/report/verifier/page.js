@@ -43,7 +43,7 @@ function show(outcome, of) {
   const said = notes.map((part) => made("p", [made("strong", [part.name]), " ", made("span", [part.words])], "status revoked"));
   const lines = outcome.parts.filter((part) => part.result !== "note").map((part) =>
     made("li", [made("span", [SIGNS[part.result]], `how ${part.result === "checked" ? "checked" : ""}`), made("span", [`${part.name}: ${part.words}`])]));
-  const claim = outcome.verdict === VERIFIED && outcome.statement ? [made("p", [`The certificate (${outcome.status}) says: `, made("bdi", [outcome.statement])])] : [];
+  const claim = outcome.verdict === VERIFIED && outcome.statement && notes.length === 0 ? [made("p", [`The certificate (${outcome.status}) says: `, made("bdi", [outcome.statement])])] : [];
   at("recompute-result").replaceChildren(made("p", [of]), verdict, ...said, made("ul", lines, "known"), ...claim);
 }
 

@@ -4,7 +4,7 @@ import { sha256, sameBytes, signatureFits, textOf, utf8 } from "./bytes.js";
 import { certificateOf, compare } from "./certificate.js";
 import { canonical, canonicalBytes, parseJson } from "./json.js";
 import { Beyond, Wrong, must } from "./outcome.js";
-import { pretty } from "./printing.js";
+import { commas, pretty } from "./printing.js";
 import { validRegistration, withinReach } from "./registration.js";
 import { Replay } from "./replay.js";
 import { conforms } from "./schema.js";
@@ -14,6 +14,9 @@ import { readTranscript } from "./transcript.js";
 export const VERIFIED = "VERIFIED";
 export const WRONG = "DOES NOT VERIFY";
 export const BEYOND = "CANNOT CHECK";
+
+/** @param {number} number @param {string} noun */
+const count = (number, noun) => `${commas(number)} ${noun}${number === 1 ? "" : "s"}`;
 
 /**
  * @typedef {{name: string, result: "checked" | "wrong" | "cannot check" | "note", words: string}} Part
@@ -64,7 +67,7 @@ class Check {
     if (place) throw new Beyond(`registration.toml: it is not as fedsrc writes it, or says something else than registration.json, at ${place}`);
     this.registered = /** @type {any} */ (value);
     this.digest = await sha256(found);
-    this.say("files", `${this.files.size} files, ${[...this.files.values()].reduce((total, each) => total + each.length, 0).toLocaleString("en")} bytes; registration.toml says what registration.json says`);
+    this.say("files", `${count(this.files.size, "file")}, ${commas([...this.files.values()].reduce((total, each) => total + each.length, 0))} bytes; registration.toml says what registration.json says`);
   }
 
   async signature() {
@@ -95,7 +98,7 @@ class Check {
 
   async replay() {
     const { entries, head, torn } = await readTranscript(this.file("transcript.jsonl"), this.data.schema.entry, (done) => this.progress(0.3 * done));
-    this.say("hash chain", `${entries.length} lines, each naming the one before${torn ? "; a torn last line is left out" : ""}`);
+    this.say("hash chain", `${count(entries.length, "line")}, each naming the one before${torn ? "; a torn last line is left out" : ""}`);
     if (this.outside) throw this.outside;
     const replay = new Replay(this.registered, /** @type {string} */ (this.digest));
     for (let i = 0; i < entries.length; i++) {
@@ -106,7 +109,8 @@ class Check {
     replay.begin(null);
     const { releases, ends } = replay;
     const gone = ends.absent + ends.refused ? `, ${ends.absent} absent, ${ends.refused} refused` : "";
-    this.say("protocol", `${replay.rounds} rounds, ${replay.number} requests as the rule has them, ${releases.length} releases${gone}, ${replay.signatures} signatures of sites${replay.ended ? `; ended: ${replay.ended}` : "; not ended"}`);
+    const asked = `${count(replay.rounds, "round")}, ${count(replay.number, "request")} as the rule has them, ${count(releases.length, "release")}${gone}`;
+    this.say("protocol", `${asked}; ${count(replay.signatures, "signature")} of sites; ${replay.ended ? `ended: ${replay.ended}` : "not ended"}`);
     return { replay, head, lines: entries.length };
   }
 
@@ -115,7 +119,7 @@ class Check {
     const computed = certificateOf(this.data.words, replay, head, lines);
     const { key: _, signature: __, ...written } = this.certificate;
     const { values, difference: largest } = compare(written, computed);
-    this.say("bounds", `recomputed at ${replay.looks.length} looks; largest difference of a number ${largest.toExponential(1)}`);
+    this.say("bounds", `recomputed at ${count(replay.looks.length, "look")}; largest difference of a number ${largest.toExponential(1)}`);
     this.say("certificate", `${values} values and sentences follow from registration and transcript`);
   }
 
