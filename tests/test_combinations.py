@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import pytest
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.registration import Registration
 from tests.support import ROOT
+from tests.support.cohorts import member
 from tests.support.combination_runs import play
 from tests.support.combinations import (
     AXES,
@@ -41,6 +42,7 @@ from tests.support.combinations import (
     refusal,
     values_of,
 )
+from tests.support.gate_certificates import Terminal
 
 PLAYED = cover()
 TWO = {"values": (0.25, 0.5), "weights": (0.5, 0.5)}
@@ -147,3 +149,100 @@ def test_a_listed_pair_is_refused_with_its_sentence(these: str, those: str, why:
     for pair in map(frozenset, product(values_of(these), values_of(those))):
         assert None not in said(pair), f"{sorted(pair)} go together"
         assert any(why in sentence for sentence in said(pair) if sentence), (sorted(pair), said(pair))
+
+
+SITES = ("north", "south")
+REGISTER = ("register", "--grid", "--sites", ",".join(SITES), "--target", "0.3", "--epsilon", "4")
+CHECK = ("certify", "table.csv", "--check", "--target", "0.3", "--epsilon", "8")
+OPTIONS = (  # beside a public grid, of two sites
+    "--preset paper", "--method ratio", "--encoding moments", "--encoding levels", "--unit source", "--max-answers 2",
+    "--loss-grid 4", "--answer-weight answer", "--adjacency same-group", "--epsilon inf", "--aggregation holder",
+    "--aggregation cohorts", "--cohort all=north,south", "--colluding 0",
+    "--mask-key north.mask.json --mask-key south.mask.json", "--policy enough", "--policy final", "--policy recruit",
+    "--dropout adversarial", "--weights north=0.5,south=0.5", "--drift north=0.01", "--capacities north=90,south=90",
+    "--groups day,night", "--group-claim all", "--group-floor group", "--group-span whole", "--group-most 2",
+    "--group-column ward", "--also-score other", "--checkpoints score=20,40", "--labels on-demand", "--label-hours 2",
+    "--label-twice 0.5", "--disagreement third", "--missed 0.1", "--public-development", "--judge-column judge",
+)  # fmt: skip
+
+
+@pytest.fixture
+def fedsrc(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Terminal:
+    """A terminal in a folder with a table, and the words of two sites on their mask keys."""
+    monkeypatch.chdir(tmp_path)
+    rows = ["id,site,group,score,other,loss"]
+    for i in range(300):
+        bad = i % 5 == 0
+        rows.append(f"a{i},{SITES[i % 2]},{'day' if i % 3 else 'night'},{0.3 if bad else 0.8},0.5,{int(bad)}")
+    Path("table.csv").write_text("\n".join([*rows, ""]))
+    for each in map(member, SITES):
+        Path(f"{each.name}.mask.json").write_bytes(each.word.to_bytes())
+    return Terminal(monkeypatch, capsys)
+
+
+def registered(fedsrc: Terminal, *said: str) -> str | None:
+    """What options register beside a public grid; None if they are refused, in a sentence and without a file."""
+    place = Path("registration.toml")
+    place.unlink(missing_ok=True)
+    found = fedsrc(*REGISTER, *(word for each in said for word in each.split()))
+    if found.status == 0:
+        return place.read_text(encoding="utf-8")
+    assert (found.status, place.exists()) == (2, False), said
+    assert found.err.splitlines()[0].startswith("error: "), (said, found.err)
+    return None
+
+
+def test_no_option_is_dropped_in_silence(fedsrc: Terminal) -> None:
+    """By itself: it is refused, or changes what is registered."""
+    plain = registered(fedsrc)
+    assert plain is not None
+    assert [each for each in OPTIONS if registered(fedsrc, each) == plain] == []
+
+
+@pytest.mark.thorough
+def test_no_option_is_dropped_beside_another(fedsrc: Terminal) -> None:
+    """Both are in what is registered, or it is refused."""
+    alone = {each: registered(fedsrc, each) for each in OPTIONS}
+    dropped = []
+    for pair in combinations(OPTIONS, 2):
+        if pair[0].split()[0] != pair[1].split()[0]:
+            found = registered(fedsrc, *pair)
+            dropped += [pair] if found is not None and found in {alone[each] for each in pair} else []
+    assert dropped == []
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("--certificate plain --looks 3", "are for plans"),
+        ("--certificate plain --objective labels", "are for plans"),
+        ("--certificate open --looks 3", "--looks are those of a sealed certificate"),
+        ("--epsilon inf --looks 3", "--looks are those of a sealed certificate"),
+        ("--certificate sealed --loss-grid 4 --encoding moments", "a sealed certificate releases contrasts"),
+        ("--certificate sealed --preset paper", "a plan decides on batches, rounds, policy and thresholds"),
+        ("--certificate sealed --policy final", "a plan decides on batches, rounds, policy and thresholds"),
+        ("--certificate sealed --use-all", "a plan decides on batches, rounds, policy and thresholds"),
+        ("--grid --looks 3", "a plan decides on batches, rounds, policy and thresholds"),
+        ("--grid --public-development", "with --grid none do"),
+        ("--grid --judge-column judge", "with --grid none do"),
+        ("--answer-weight answer", "a record is one answer"),
+        ("--use-all --policy first", "--use-all is --policy final"),
+        ("--unlabelled table.csv", "--check does not look at unlabelled records"),
+        ("--groups day,night --objective labels", "a panel is planned for acceptance alone"),
+        ("--groups day,night --also-score other", "groups and several scores are not registered together"),
+        ("--aggregation cohorts", "the sites of a cohort hold their own records"),
+    ],
+)  # fmt: skip
+def test_options_that_make_no_sense_together_are_refused(fedsrc: Terminal, said: str, why: str) -> None:
+    found = fedsrc(*CHECK, *said.split())
+    assert (found.status, why in found.err) == (2, True), found.err
+
+
+@pytest.mark.parametrize("said", ["--certificate open", "--loss-grid 4 --encoding moments"])
+def test_unlabelled_records_that_nothing_reads_are_not_released(fedsrc: Terminal, said: str) -> None:
+    Path("log.csv").write_text("\n".join(["id,site,score", *(f"u{i},{SITES[i % 2]},0.8" for i in range(50)), ""]))
+    before = {path.name for path in Path.cwd().iterdir()}
+    words = CHECK[:2] + CHECK[3:]
+    found = fedsrc(*words, "--unlabelled", "log.csv", *said.split())
+    assert (found.status, "unlabelled records are for planned sealed certificates" in found.err) == (2, True)
+    assert {path.name for path in Path.cwd().iterdir()} == before

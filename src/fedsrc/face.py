@@ -417,7 +417,9 @@ def chosen(
     except ValidationError as error:
         raise FedsrcError(f"this cannot be registered: {describe(error)}") from error
     _check_ranges(found)
+    _check_read(found)
     if records is None:
+        _check_weight(found)
         return replace(found, column=options.get("score_column") or found.column, scale=_scale(options) or found.scale)
     columns = records.columns
     named = replace(found, column=columns.name("score"), scale=columns.scale or found.scale,
@@ -426,7 +428,9 @@ def chosen(
         raise no_groups(named.group_column)
     if (told := check_listed(named.groups or (), named.group_column, groups_in(records), where)) is not None:
         warnings.warn(told, stacklevel=3)
-    return replace(named, unit=check_unit(records, asked, where))
+    settled = replace(named, unit=check_unit(records, asked, where))
+    _check_weight(settled)
+    return settled
 
 
 def wished(options: Mapping[str, Any]) -> Wish:
@@ -439,9 +443,13 @@ def wished(options: Mapping[str, Any]) -> Wish:
             raise FedsrcError("a plan decides on batches, rounds, policy and thresholds", hint="leave them out")
         return Wish(certificate="plain")
     try:
-        return TypeAdapter(Wish).validate_python(given)
+        wish = TypeAdapter(Wish).validate_python(given)
     except ValidationError as error:
         raise FedsrcError(f"this cannot be planned: {describe(error)}") from error
+    if wish.certificate == "plain" and (wish.looks is not None or wish.objective is not None):
+        raise FedsrcError("`certificate='plain'` plans nothing: `looks=` and `objective=` are for plans",
+                          hint="leave them out")  # fmt: skip
+    return wish
 
 
 def _check_ranges(choices: Choices) -> None:
@@ -459,6 +467,21 @@ def _check_ranges(choices: Choices) -> None:
     for name in ("thresholds", "batch", "rounds", "max_answers", "loss_grid", "validity_days"):
         if getattr(choices, name) is not None and getattr(choices, name) < 1:
             raise FedsrcError(f"`{name}=` {getattr(choices, name)} is not at least 1")
+
+
+def _check_read(choices: Choices) -> None:
+    """Refuse what is said of records that choose thresholds, where a public grid has them."""
+    for name, said in (("public_development", choices.public_development), ("judge_column", choices.judge_column)):
+        if choices.grid and said:
+            raise FedsrcError(f"`{name}=` is about records that choose thresholds, and with `grid=` none do",
+                              hint="leave one of them out")  # fmt: skip
+
+
+def _check_weight(choices: Choices) -> None:
+    """Refuse to weigh the answers of a record, which is one."""
+    if choices.unit == "record" and choices.answer_weight == "answer":
+        raise FedsrcError("`answer_weight=` is about sources of several answers; a record is one answer",
+                          hint="leave it out, or say `unit='source'`")  # fmt: skip
 
 
 def _check_names(options: Mapping[str, Any]) -> None:

@@ -79,6 +79,7 @@ def _certify(records: Path, registration: Path | None, folder: Path, output: str
     table = source.whole(labels="on demand" if on_demand else "there")
     how: dict[str, Any] = {name: given[name] for name in ("in_order", "fresh")}
     outlook: list[str] = []
+    _check_flags(given)
     if given["use_all"]:
         given["policy"] = "final"
     if registered is not None:
@@ -118,6 +119,14 @@ def _certify(records: Path, registration: Path | None, folder: Path, output: str
     for line in spent_words(found, replay, sum(map(len, calibrating(registered, table).values()))):
         say(line)
     finish(found, replay, folder, output, development=None if registration else [records, *table_options(given)])
+
+
+def _check_flags(given: dict[str, Any]) -> None:
+    """Refuse flags of which one would be dropped beside the other."""
+    if given["use_all"] and given["policy"] not in (None, "final"):
+        raise FedsrcError(f"--use-all is --policy final, not {given['policy']}", hint="leave one of them out")
+    if given["check"] and given["unlabelled"] is not None:
+        raise FedsrcError("--check does not look at unlabelled records", hint="leave --unlabelled out of it")
 
 
 def _check_groups(registered: Registration, table: Records, records: Path) -> None:

@@ -163,14 +163,25 @@ def plan(
             made = _sealed(base, tight, units, unlabelled)
             return Planned(made, chosen, tight_expected, free_expected, aim.units, objective, together)
         except FedsrcError:  # contrasts of this target are too fine to be counted exactly
-            if wish.certificate is not None or unlabelled is not None:
+            if wish.certificate is not None or wish.looks is not None or unlabelled is not None:
                 raise
     together = together if chosen == "open" else None
     return Planned(_open(base, free), "open", free_expected, tight_expected, aim.units, objective, together)
 
 
 def check_planned(choices: Choices, wish: Wish, *, unlabelled: bool = False) -> None:
-    """Refuse what no panel is planned for, before any record is read for a plan."""
+    """Refuse what the planned certificate would not read, and what no panel is planned for, before any record is read
+    for a plan."""
+    finer = choices.encoding != "histograms"
+    exact = math.isinf(choices.epsilon) or finer  # nothing is sealed then, unless it is asked for
+    looser = wish.certificate == "open" or (wish.certificate is None and exact)
+    if wish.certificate == "sealed" and finer:
+        raise FedsrcError("a sealed certificate releases contrasts: `encoding=` is for open ones", hint="leave it out")
+    if wish.looks is not None and looser:
+        raise FedsrcError("`looks=` are those of a sealed certificate: an open one can be looked at whenever you like",
+                          hint="leave it out, or say `certificate='sealed'`")  # fmt: skip
+    if unlabelled and looser:
+        raise FedsrcError("unlabelled records are for planned sealed certificates", hint="leave `unlabelled=` out")
     if choices.panel and (unlabelled or wish.objective not in (None, "acceptance")):
         raise _not_planned()
 
