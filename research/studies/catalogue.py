@@ -13,8 +13,9 @@ from fedsrc.records.scan import scan
 
 FOLDER = Path(__file__).parent
 NAMES = (
-    "registered", "privacy-curve", "redeep", "halueval-surrogate", "halueval", "stress", "capital", "heterogeneity",
-    "eta", "ablations", "reuse", "baselines", "scores-ragtruth", "scores-halueval", "today-ragtruth", "today-halueval",
+    "registered", "tasks", "privacy-curve", "redeep", "c1", "halueval-surrogate", "halueval", "stress", "capital",
+    "heterogeneity", "eta", "ablations", "reuse", "baselines", "scores-ragtruth", "scores-halueval", "today-ragtruth",
+    "today-halueval",
 )  # fmt: skip
 LONG = ("boundary",)  # run by name only
 
