@@ -61,12 +61,12 @@ SECTIONS = {
     "Your own table": ["docs/from-a-log", "docs/notebook", "docs/scores", "docs/choosing"],
     "Several sites": ["docs/air-gapped", "docs/live", "SECURITY"],
     "In production": ["docs/gate", "docs/monitor"],
-    "What is guaranteed": ["docs/guarantee", "docs/theory", "docs/audit", "docs/comparison", "docs/reproduce"],
+    "What is guaranteed": ["docs/guarantee", "docs/theory", "docs/audit", "docs/comparison", "docs/results/README"],
     "Reference": ["docs/reference", "docs/format", "examples/README", "CONTRIBUTING", "CHANGELOG"],
 }
 BELOW = {  # collapsed in the sidebar
     "docs/theory": ["docs/theory/*", "paper/notation"],
-    "docs/reproduce": ["docs/results/studies/README", "docs/results/*", "docs/results/studies/*"],
+    "docs/results/README": ["docs/results/studies/README", "docs/results/[a-z]*", "docs/results/studies/*"],
 }
 NAME = re.compile(r"^### `(\w+)`$", flags=re.MULTILINE)
 ALIAS = re.compile(r"TypeAliasForwardRef\('(\w+)'\)")
