@@ -59,8 +59,6 @@ def recompute(folder: Path, keys: Keys = ANYONE) -> tuple[Certificate | MonitorA
     """Return a run's certificate, which must be what follows from registration and transcript, signed by the right
     key; and the replayed transcript."""
     replay, chain = replay_run(folder)
-    if not replay.opened:
-        raise DamagedError("the transcript is empty: no run was opened", where=str(folder / TRANSCRIPT))
     expected = conclude(replay.registration, replay, chain)
     where = folder / CERTIFICATE
     if replay.ended is None and not where.exists():
@@ -69,6 +67,8 @@ def recompute(folder: Path, keys: Keys = ANYONE) -> tuple[Certificate | MonitorA
         raise missing_file(where)
     found = type(expected).read(where)
     check_same(found, expected, str(where), server_key=replay.registration.server_key, keys=keys)
+    if not replay.opened:
+        raise DamagedError("the transcript is empty: no run was opened", where=str(folder / TRANSCRIPT))
     return found, replay
 
 
