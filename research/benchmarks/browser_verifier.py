@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, sync_playwright  # type: ignore[import-not-found, unused-ignore]
 
 from fedsrc.report.carried import carry
 from fedsrc.report.html import page, verifier_script

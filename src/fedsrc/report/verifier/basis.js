@@ -1,4 +1,5 @@
-// The suffix basis: a rounded public matrix, inverted exactly. docs/theory/02-suffix-basis.md; docs/format.md, "Mechanism".
+// The suffix basis: a rounded public matrix, inverted exactly. docs/theory/02-suffix-basis.md; docs/format.md,
+// "Mechanism".
 "use strict";
 import { rint } from "./numbers.js";
 

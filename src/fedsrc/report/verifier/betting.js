@@ -9,20 +9,23 @@ import { isFixed } from "./registration.js";
  * @typedef {{rows: Row[], report: () => any[]}} Look
  */
 
-/** Lower bounds on acceptance by (iv), at every threshold. @param {any} registration @param {any} tally @param {number} loss */
+/** Lower bounds on acceptance by (iv), at every threshold. @param {any} registration @param {any} tally
+ * @param {number} loss */
 export function acceptance({ claim, certificate, thresholds }, tally, loss) {
   const { count, low, high, top } = certificate.centres;
   const centres = [];
   for (let i = 0; i <= Math.log2(top / claim.min_acceptance) + 1e-9; i++) centres.push(claim.min_acceptance * 2 ** i);
-  const pairs = centres.flatMap((c) => geometric(Math.min(low, high / c), high / c, count).map((theta) => ({ c, theta })));
+  const pairs = centres.flatMap((c) => geometric(Math.min(low, high / c), high / c,
+    count).map((theta) => ({ c, theta })));
   const [N, eta, A] = [tally.slots, tally.eta, tally.accepted];
-  const lower = A.map((/** @type {number} */ mass, /** @type {number} */ j) => {
+  const lower = A.map((mass, j) => {
     const nu = tally.mechanism.noise.A[j] * tally.noises;
     const constants = pairs.map(({ c, theta }) => {
       const [x, y] = [Math.log1p(theta * (1 - c)), Math.log1p(-theta * c)];
       return x * mass + y * (N - mass) - 0.5 * (x - y) ** 2 * nu + theta * N * c - Math.log(pairs.length);
     });
-    const root = -mixtureRoot(constants, pairs.map(({ theta }) => theta * N), -Math.log(certificate.acceptance_budget * thresholds.weights[j]));
+    const root = -mixtureRoot(constants, pairs.map(({ theta }) => theta * N),
+      -Math.log(certificate.acceptance_budget * thresholds.weights[j]));
     return Math.max(0, down9(Math.max(0, root - eta) - loss));
   });
   for (let j = lower.length - 2; j >= 0; j--) lower[j] = Math.max(lower[j], lower[j + 1]);
@@ -39,23 +42,27 @@ export class Betting {
     this.lower = new Array(this.m).fill(0);
     this.rejected = thresholds.values.map(() => certificate.ladder.map(() => false));
     const { count, low, high } = certificate.bets;
-    this.bets = certificate.ladder.map((/** @type {number} */ r) => geometric(low, high / (1 - r), count).map((theta) => ({ theta, ...mechanism.bet(theta, r) })));
-    this.priors = thresholds.values.map((/** @type {number} */ _, /** @type {number} */ j) => (certificate.bets.priors?.[j] ?? new Array(count).fill(1 / count)).map(Math.log));
-    const slopes = this.bets.flat().flatMap((/** @type {any} */ each) => each.slopes);
+    this.bets = certificate.ladder.map((r) => geometric(low, high / (1 - r),
+      count).map((theta) => ({ theta, ...mechanism.bet(theta, r) })));
+    this.priors = thresholds.values.map((_,
+      j) => (certificate.bets.priors?.[j] ?? new Array(count).fill(1 / count)).map(Math.log));
+    const slopes = this.bets.flat().flatMap((each) => each.slopes);
     this.steepness = slopes.length ? 1 + Math.max(...slopes) : 1;
     this.target = certificate.ladder.indexOf(claim.target_risk);
-    this.lines = thresholds.weights.map((/** @type {number} */ w) => up9(-Math.log(certificate.risk_budget * w)));
+    this.lines = thresholds.weights.map((w) => up9(-Math.log(certificate.risk_budget * w)));
   }
 
-  /** L_b of the bets at a rung; noise proxies count so many releases. @param {any} tally @param {any} totals @param {number} j @param {number} g @param {number} noises */
+  /** L_b of the bets at a rung; noise proxies count so many releases. @param {any} tally @param {any} totals
+   * @param {number} j @param {number} g @param {number} noises */
   wealth(tally, totals, j, g, noises) {
-    return this.bets[g].map((/** @type {any} */ each, /** @type {number} */ b) => this.priors[j][b] + each.wealth(totals, j) - 0.5 * each.proxy(j) * noises);
+    return this.bets[g].map((each, b) => this.priors[j][b] + each.wealth(totals, j) - 0.5 * each.proxy(j) * noises);
   }
 
   /** @param {any} tally @param {any} totals @param {number} j @param {number} g */
   logE(tally, totals, j, g) {
     const shift = tally.slots * tally.eta;
-    return logSumExp(this.wealth(tally, totals, j, g, tally.noises).map((/** @type {number} */ value, /** @type {number} */ b) => value - this.bets[g][b].theta * shift));
+    return logSumExp(this.wealth(tally, totals, j, g, tally.noises).map((value,
+      b) => value - this.bets[g][b].theta * shift));
   }
 
   /** Look after a round. @param {any} tally @returns {Look} */
@@ -68,7 +75,7 @@ export class Betting {
       for (let g = 0; g < ladder.length; g++)
         this.rejected[j][g] ||= this.logE(tally, totals, j, g) >= this.lines[j] + loss * this.steepness;
     const lower = acceptance(this.registration, tally, loss);
-    this.lower = this.fixed ? lower.map((/** @type {number} */ value, /** @type {number} */ j) => Math.max(value, this.lower[j])) : lower;
+    this.lower = this.fixed ? lower.map((value, j) => Math.max(value, this.lower[j])) : lower;
     const rows = this.rejected.map((row, j) => ({ risk: this.ladder(row), lower: this.lower[j] }));
     const report = () => rows.map((row, j) => this.report(tally, totals, j, loss));
     return { rows, report };
@@ -86,12 +93,14 @@ export class Betting {
   /** @param {any} tally @param {any} totals @param {number} j @param {number} loss */
   report(tally, totals, j, loss) {
     const [r, N, eta] = [this.registration.claim.target_risk, tally.slots, tally.eta];
-    const slopes = this.bets[this.target].map((/** @type {any} */ each) => each.theta * N);
+    const slopes = this.bets[this.target].map((each) => each.theta * N);
     const line = -Math.log(this.registration.certificate.risk_budget * this.registration.thresholds.weights[j]);
-    const bound = (/** @type {number} */ noises) => up9(Math.min(1 - r, mixtureRoot(this.wealth(tally, totals, j, this.target, noises), slopes, line) + eta));
+    const bound = (noises) => up9(Math.min(1 - r, mixtureRoot(this.wealth(tally, totals, j, this.target, noises),
+      slopes, line) + eta));
     const [upper, plain] = [bound(tally.noises), bound(0)];
     return {
-      contrast_upper: upper, privacy_width: upper - plain, sampling_width: plain - tally.mechanism.contrast(totals, r)[j] / N - eta,
+      contrast_upper: upper, privacy_width: upper - plain, sampling_width: plain - tally.mechanism.contrast(totals,
+        r)[j] / N - eta,
       log_wealth: down9(this.logE(tally, totals, j, this.target) - loss * this.steepness),
     };
   }

@@ -16,7 +16,8 @@ function logFactorial(n) {
 export function logBinomialTail(k, n, p) {
   if (k >= n) return 0;
   if (k < 0) return -Infinity;
-  const at = (/** @type {number} */ i) => logFactorial(n) - logFactorial(i) - logFactorial(n - i) + i * Math.log(p) + (n - i) * Math.log1p(-p);
+  const choices = (i) => logFactorial(n) - logFactorial(i) - logFactorial(n - i);
+  const at = (i) => choices(i) + i * Math.log(p) + (n - i) * Math.log1p(-p);
   let [total, term] = [1, 1];
   if (k < n * p) {
     for (let i = k; i > 0 && term > 1e-18 * total; i--) total += term *= (i * (1 - p)) / ((n - i + 1) * p);

@@ -1,4 +1,5 @@
-// Shaped releases of sealed certificates: contrasts, second moments, accepted masses. docs/format.md, "Mechanism"; (xiii).
+// Shaped releases of sealed certificates: contrasts, second moments, accepted masses. docs/format.md,
+// "Mechanism"; (xiii).
 "use strict";
 import { inverse, singularValues } from "./matrix.js";
 import { divisor, massGrid, secondSlope } from "./mechanism.js";
@@ -6,7 +7,8 @@ import { dot } from "./numbers.js";
 
 /** The common denominator of targets of 4 decimals. @param {number[]} risks */
 function denominator(risks) {
-  return risks.map((risk) => 10000 / divisor(10000, Math.round(risk * 10000))).reduce((a, b) => (a * b) / divisor(a, b));
+  return risks.map((risk) => 10000 / divisor(10000, Math.round(risk * 10000))).reduce((a, b) => (a * b) / divisor(a,
+    b));
 }
 
 /**
@@ -16,7 +18,7 @@ function denominator(risks) {
 export function shapedMechanism(registration, scale) {
   const { encoding, privacy, certificate } = registration;
   const m = registration.thresholds.values.length;
-  const risks = certificate.targets.map((/** @type {any} */ each) => each.risk);
+  const risks = certificate.targets.map((each) => each.risk);
   const [g, rho] = [massGrid(privacy), denominator(risks)];
   const G = g * rho;
   const { matrix, second, accepted } = encoding;
@@ -25,15 +27,19 @@ export function shapedMechanism(registration, scale) {
   const values = singularValues(matrix);
   const solved = inverse(matrix);
   const decoder = solved.map((row) => row.map((value) => value / G));
-  const mass = Array.from({ length: m }, (_, j) => (accepted.length ? 1 / (accepted[j] * g) : second.length ? 1 / (second[j] * G * G * risks[0] * (1 - risks[0])) : 0));
+  const mass = Array.from({ length: m }, (_, j) => (accepted.length ? 1 / (accepted[j] * g) : second.length
+    ? 1 / (second[j] * G * G * risks[0] * (1 - risks[0])) : 0));
   return {
-    lengths: [count, second.length + accepted.length], rows, G, g, counts: certificate.targets.every((/** @type {any} */ each) => each.bets.length === 0),
+    lengths: [count, second.length + accepted.length], rows, G, g,
+      counts: certificate.targets.every((each) => each.bets.length === 0),
     condition: values[0] / /** @type {number} */ (values.at(-1)), least: /** @type {number} */ (values.at(-1)),
-    largest: Math.max(...matrix.map((/** @type {number[]} */ row) => G * row.reduce((total, value) => total + Math.abs(value), 0)), ...second.map((/** @type {number} */ c) => G * G * c), ...accepted.map((/** @type {number} */ c) => g * c)),
+    largest: Math.max(...matrix.map((row) => G * row.reduce((total, value) => total + Math.abs(value), 0)),
+      ...second.map((c) => G * G * c), ...accepted.map((c) => g * c)),
     squared: sensitivity(registration, rho, g, rows),
     /** @param {number[]} x */
     decode(x) {
-      const A = Array.from({ length: m }, (_, j) => (accepted.length ? x[count + second.length + j] : second.length ? x[count + j] : 0) * mass[j]);
+      const A = Array.from({ length: m }, (_, j) => (accepted.length ? x[count + second.length + j] : second.length
+        ? x[count + j] : 0) * mass[j]);
       const Q = rows.map((_, i) => (second.length ? x[count + i] / (second[i] * G * G) : 0));
       return { D: decoder.map((row) => dot(row, x)), Q, A };
     },
@@ -43,10 +49,12 @@ export function shapedMechanism(registration, scale) {
       Q: rows.map((_, i) => (second.length ? (scale / (second[i] * G * G)) ** 2 : 0)),
       A: mass.map((value) => (scale * value) ** 2),
     },
-    /** The slopes of a D - b Q in the integers: variance per release and the sum of absolute values. @param {number} i @param {number} a @param {number} b */
+    /** The slopes of a D - b Q in the integers: variance per release and the sum of absolute values.
+     * @param {number} i @param {number} a @param {number} b */
     slope(i, a, b) {
       const beta = [...decoder[i].map((value) => a * value), second.length ? -b / (second[i] * G * G) : 0];
-      return { variance: scale * scale * dot(beta, beta), shift: scale > 0 ? beta.reduce((total, value) => total + Math.abs(value), 0) : 0 };
+      return { variance: scale * scale * dot(beta, beta), shift: scale > 0
+        ? beta.reduce((total, value) => total + Math.abs(value), 0) : 0 };
     },
   };
 }
@@ -60,9 +68,9 @@ function sensitivity({ encoding: { matrix, second, accepted }, thresholds }, rho
   for (let b = 0; b <= thresholds.values.length; b++)
     for (const bad of b ? [false, true] : [false]) {
       const d = rows.map(({ r, threshold }) => (threshold < b ? Math.round(rho * (bad ? r - 1 : r)) * g : 0));
-      const image = matrix.map((/** @type {number[]} */ row) => dot(row, d));
-      const squares = second.map((/** @type {number} */ c, /** @type {number} */ i) => c * (d[i] ** 2 + Math.round(rho * (1 - 2 * rows[i].r)) * g * d[i]));
-      types.push([...image, ...squares, ...accepted.map((/** @type {number} */ c, /** @type {number} */ j) => (j < b ? c * g : 0))]);
+      const image = matrix.map((row) => dot(row, d));
+      const squares = second.map((c, i) => c * (d[i] ** 2 + Math.round(rho * (1 - 2 * rows[i].r)) * g * d[i]));
+      types.push([...image, ...squares, ...accepted.map((c, j) => (j < b ? c * g : 0))]);
     }
   /** @param {number[]} a @param {number[]} b */
   const distance = (a, b) => a.reduce((total, value, i) => total + (value - b[i]) ** 2, 0);
@@ -71,10 +79,12 @@ function sensitivity({ encoding: { matrix, second, accepted }, thresholds }, rho
   return { "zero-out": Math.max(...types.map((type) => distance(type, types[0]))), replacement };
 }
 
-/** a, b and the least and most of a unit's a d - b q, (xiii) Second moments, Refusal. @param {number} theta @param {number} r */
+/** a, b and the least and most of a unit's a d - b q, (xiii) Second moments, Refusal. @param {number} theta
+ * @param {number} r */
 export function bet(theta, r) {
   const b = secondSlope(theta, r);
-  const at = (/** @type {number} */ d) => theta * d - b * d * d;
+  const at = (d) => theta * d - b * d * d;
   const top = theta / (2 * b);
-  return { a: theta + (1 - 2 * r) * b, b, least: Math.min(Math.log1p(-theta * (1 - r)), at(r)), most: at(Math.min(top, r)) };
+  return { a: theta + (1 - 2 * r) * b, b, least: Math.min(Math.log1p(-theta * (1 - r)), at(r)),
+    most: at(Math.min(top, r)) };
 }

@@ -120,7 +120,8 @@ export function parseJson(text, where) {
  */
 export function canonical(value) {
   if (typeof value === "bigint") return JSON.stringify(value.toString());
-  if (typeof value === "number" && !Number.isFinite(value)) return JSON.stringify(value > 0 ? "inf" : value < 0 ? "-inf" : "nan");
+  if (typeof value === "number" && !Number.isFinite(value)) return JSON.stringify(value > 0 ? "inf" : value < 0 ? "-inf"
+    : "nan");
   if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
   if (value === null || typeof value !== "object") return JSON.stringify(value);
   const names = Object.keys(value).sort();

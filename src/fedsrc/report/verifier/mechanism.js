@@ -1,4 +1,5 @@
-// Releases in plain and suffix bins: layout, decoding, noise, sensitivity. docs/format.md, "Mechanism"; (i), (ii), (xiv).
+// Releases in plain and suffix bins: layout, decoding, noise, sensitivity. docs/format.md, "Mechanism"; (i), (ii),
+// (xiv).
 "use strict";
 import { columnDistance, decodeSuffix, inverseBasis, roundedBasis, suffixSquares } from "./basis.js";
 
@@ -41,7 +42,8 @@ export function openMechanism(encoding, privacy, m, scale) {
   const norm = plain ? 1 : f.reduce((total, value) => total + value * value, 0);
   const kinds = { complementary: histograms, paired: histograms, moments, levels };
   const make = kinds[/** @type {keyof typeof kinds} */ (encoding.kind)];
-  return make({ kind: encoding.kind, g, m, width, bits, plain, suffix, proxy, norm, distance: plain ? 2 : columnDistance(f) });
+  return make({ kind: encoding.kind, g, m, width, bits, plain, suffix, proxy, norm, distance: plain ? 2
+    : columnDistance(f) });
 }
 
 /** @param {number[]} bins */
@@ -63,11 +65,13 @@ function histograms({ kind, g, m, width, bits, plain, suffix, proxy, norm, dista
   const paired = kind === "paired";
   const unit = plain ? g : 2 ** bits * g;
   const v = proxy(unit);
-  const noise = { U: v, S: paired ? times(v, 2) : v, A: paired ? v : times(v, 2), US: paired ? times(v, -1) : times(v, 0) };
+  const noise = { U: v, S: paired ? times(v, 2) : v, A: paired ? v : times(v, 2), US: paired ? times(v, -1)
+    : times(v, 0) };
   return {
     lengths: [width, width],
     largest: unit,
-    squared: { "zero-out": (paired ? 2 : 1) * norm * g * g, replacement: paired ? Math.max(2 * distance, distance + norm) * g * g : 2 * norm * g * g },
+    squared: { "zero-out": (paired ? 2 : 1) * norm * g * g, replacement: paired
+      ? Math.max(2 * distance, distance + norm) * g * g : 2 * norm * g * g },
     noise,
     /** @param {number[]} x @returns {Totals} */
     decode(x) {
@@ -81,17 +85,19 @@ function histograms({ kind, g, m, width, bits, plain, suffix, proxy, norm, dista
     ],
     events: 3 * m,
     /** Withheld releases, (iv). @param {Missing} missing @returns {Totals} */
-    charge: ({ slots, margins: [sU, sS, sA] }) => ({ U: sA.map((a, j) => slots + a + sS[j]), S: times(sS, -1), A: sU.map((u, j) => -u - sS[j]) }),
+    charge: ({ slots, margins: [sU, sS, sA] }) => ({ U: sA.map((a, j) => slots + a + sS[j]), S: times(sS, -1),
+      A: sU.map((u, j) => -u - sS[j]) }),
     /** @param {Totals} t */
     accepted: ({ U, S }) => plus(U, S),
     /** D = (1 - r) U - r S. @param {Totals} t @param {number} r */
     contrast: ({ U, S }, r) => U.map((u, j) => (1 - r) * u - r * S[j]),
-    /** L of a bet at every threshold, and its noise's proxy per release, (iv). @param {number} theta @param {number} r */
+    /** L of a bet at every threshold, and its noise's proxy per release, (iv). @param {number} theta
+     * @param {number} r */
     bet(theta, r) {
       const [x, y] = [Math.log1p(-theta * (1 - r)), Math.log1p(theta * r)];
       return {
-        wealth: (/** @type {Totals} */ { U, S }, /** @type {number} */ j) => x * U[j] + y * S[j],
-        proxy: (/** @type {number} */ j) => x * x * noise.U[j] + 2 * x * y * noise.US[j] + y * y * noise.S[j],
+        wealth: ({ U, S }, j) => x * U[j] + y * S[j],
+        proxy: (j) => x * x * noise.U[j] + 2 * x * y * noise.US[j] + y * y * noise.S[j],
         slopes: /** @type {number[]} */ ([]),
       };
     },
@@ -111,7 +117,8 @@ export function secondSlope(theta, r) {
 function moments({ g, m, width, bits, suffix, proxy, norm }) {
   const [unit, second] = [2 ** (bits + 1) * g * g, 2 ** bits * g * g];
   const v = proxy(unit);
-  const noise = { U: v, S: v, A: times(v, 2), UU: times(v, 4), US: times(v, 4 / 36), SS: times(v, 4), T: times(v, 4 * (2 + 4 / 36)) };
+  const noise = { U: v, S: v, A: times(v, 2), UU: times(v, 4), US: times(v, 4 / 36), SS: times(v, 4),
+    T: times(v, 4 * (2 + 4 / 36)) };
   return {
     lengths: [2 * width, 3 * width],
     largest: unit,
@@ -125,7 +132,8 @@ function moments({ g, m, width, bits, suffix, proxy, norm }) {
     },
     /** Refusal, (xiv). @param {Totals} t @returns {Statistic[]} */
     statistics: (t) => [
-      ...["U", "S", "UU", "US", "SS"].map((name) => ({ values: times(t[name], -1), most: 0, noise: noise[/** @type {"U"} */ (name)] })),
+      ...["U", "S", "UU", "US", "SS"].map((name) => ({ values: times(t[name], -1), most: 0,
+        noise: noise[/** @type {"U"} */ (name)] })),
       { values: plus(t.U, t.S), most: 1, noise: noise.A },
       { values: t.UU.map((value, j) => value + 2 * t.US[j] + t.SS[j]), most: 1, noise: noise.T },
     ],
@@ -143,12 +151,14 @@ function moments({ g, m, width, bits, suffix, proxy, norm }) {
     bet(theta, r) {
       const [b, q, R] = [secondSlope(theta, r), 1 - r, Math.max(r, 1 - r)];
       return {
-        wealth: (/** @type {Totals} */ t, /** @type {number} */ j) =>
+        wealth: (t, j) =>
           theta * (r * t.S[j] - q * t.U[j])
-          - b * (q * q * t.UU[j] - 2 * r * q * t.US[j] + r * r * t.SS[j] + R * R * t.Q1[j] + 2 * R * t.Q2[j] + Math.abs(1 - 2 * r) * t.Q3[j]),
-        proxy: (/** @type {number} */ j) =>
+          - b * (q * q * t.UU[j] - 2 * r * q * t.US[j] + r * r * t.SS[j])
+          - b * (R * R * t.Q1[j] + 2 * R * t.Q2[j] + Math.abs(1 - 2 * r) * t.Q3[j]),
+        proxy: (j) =>
           theta * theta * v[j] * (r * r + q * q) + b * b * 4 * v[j] * (q ** 4 + ((2 * r * q) / 6) ** 2 + r ** 4),
-        slopes: [theta * q, theta * r, b * q * q, 2 * b * r * q, b * r * r, b * R * R, 2 * b * R, b * Math.abs(1 - 2 * r)],
+        slopes: [theta * q, theta * r, b * q * q, 2 * b * r * q, b * r * r, b * R * R, 2 * b * R,
+          b * Math.abs(1 - 2 * r)],
       };
     },
   };
@@ -159,7 +169,7 @@ function levels({ g, m, width, bits, suffix, proxy, norm }) {
   const unit = 2 ** bits;
   const v = proxy(unit);
   const all = Array.from({ length: g + 1 }, (_, level) => level);
-  const name = (/** @type {number} */ level) => `C${level}`;
+  const name = (level) => `C${level}`;
   return {
     lengths: [width, g * width],
     largest: unit,
@@ -175,7 +185,8 @@ function levels({ g, m, width, bits, suffix, proxy, norm }) {
     events: (g + 2) * m,
     /** @param {Missing} missing @returns {Totals} */
     charge: ({ slots, margins }) => ({
-      ...Object.fromEntries(all.map((level) => [name(level), level < g ? times(margins[0], -1) : margins[g + 1].map((a, j) => slots + a + g * margins[0][j])])),
+      ...Object.fromEntries(all.map((level) => [name(level), level < g ? times(margins[0], -1)
+        : margins[g + 1].map((a, j) => slots + a + g * margins[0][j])])),
       A: times(margins[0], -(g + 1)),
     }),
     /** @param {Totals} t */
@@ -186,8 +197,8 @@ function levels({ g, m, width, bits, suffix, proxy, norm }) {
     bet(theta, r) {
       const x = all.map((level) => Math.log1p(theta * (r - level / g)));
       return {
-        wealth: (/** @type {Totals} */ t, /** @type {number} */ j) => x.reduce((total, value, level) => total + value * t[name(level)][j], 0),
-        proxy: (/** @type {number} */ j) => v[j] * x.reduce((total, value) => total + value * value, 0),
+        wealth: (t, j) => x.reduce((total, value, level) => total + value * t[name(level)][j], 0),
+        proxy: (j) => v[j] * x.reduce((total, value) => total + value * value, 0),
         slopes: /** @type {number[]} */ ([]),
       };
     },

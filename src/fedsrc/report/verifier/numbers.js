@@ -34,13 +34,15 @@ export function logSumExp(terms) {
 }
 
 /**
- * The root x of log sum_b exp(constants_b + slopes_b x) = line, all slopes positive: convex and rising in x, so Newton's
+ * The root x of log sum_b exp(constants_b + slopes_b x) = line, all slopes positive: convex and rising in x,
+   so Newton's
  * steps from the right fall to it.
  * @param {number[]} constants @param {number[]} slopes @param {number} line
  */
 export function mixtureRoot(constants, slopes, line) {
   let x = Infinity;
-  for (let b = 0; b < slopes.length; b++) if (constants[b] > -Infinity) x = Math.min(x, (line - constants[b]) / slopes[b]);
+  for (let b = 0; b < slopes.length; b++) if (constants[b] > -Infinity) x = Math.min(x,
+    (line - constants[b]) / slopes[b]);
   for (let step = 0; step < 200; step++) {
     const terms = constants.map((constant, b) => constant + slopes[b] * x);
     const value = logSumExp(terms);
@@ -68,7 +70,8 @@ export function halving(rising, low, high) {
   return high;
 }
 
-/** Least value of a function with one valley, by the golden section. @param {(x: number) => number} f @param {number} low @param {number} high */
+/** Least value of a function with one valley, by the golden section. @param {(x: number) => number} f
+ * @param {number} low @param {number} high */
 export function valley(f, low, high) {
   const golden = (Math.sqrt(5) - 1) / 2;
   let [a, b] = [low, high];

@@ -38,7 +38,8 @@ function fraction(x) {
   return power >= 0 ? [BigInt(whole + rest) * 10n ** BigInt(power), 1n] : [BigInt(whole + rest), 10n ** BigInt(-power)];
 }
 
-/** risk / (1 - missed), rounded up to 9 decimals in exact decimals; no bound stays none. @param {number} risk @param {number} missed */
+/** risk / (1 - missed), rounded up to 9 decimals in exact decimals; no bound stays none. @param {number} risk
+ * @param {number} missed */
 export function widened(risk, missed) {
   if (missed === 0 || risk >= 1) return risk;
   const [[a, b], [c, d]] = [fraction(risk), fraction(missed)];
@@ -52,15 +53,18 @@ export function labelled(risk, missed) {
   return Number((a * (d - c) * 10n ** 9n) / (b * d)) / 1e9;
 }
 
-/** certificate.json: sorted keys, one space of indentation. @param {any} value @param {string} [indent] @returns {string} */
+/** certificate.json: sorted keys, one space of indentation. @param {any} value
+ * @param {string} [indent] @returns {string} */
 export function pretty(value, indent = "") {
   const inner = `${indent} `;
   if (typeof value === "number") return printed(value);
   if (typeof value === "bigint") return JSON.stringify(value.toString());
-  if (Array.isArray(value)) return value.length ? `[\n${value.map((each) => inner + pretty(each, inner)).join(",\n")}\n${indent}]` : "[]";
+  if (Array.isArray(value)) return value.length
+    ? `[\n${value.map((each) => inner + pretty(each, inner)).join(",\n")}\n${indent}]` : "[]";
   if (value === null || typeof value !== "object") return JSON.stringify(value);
   const names = Object.keys(value).sort((a, b) => comparePoints(a, b));
-  return names.length ? `{\n${names.map((name) => `${inner}${JSON.stringify(name)}: ${pretty(value[name], inner)}`).join(",\n")}\n${indent}}` : "{}";
+  return names.length ? `{\n${names.map((name) => `${inner}${JSON.stringify(name)}: ${pretty(value[name],
+    inner)}`).join(",\n")}\n${indent}}` : "{}";
 }
 
 /** By code points, as Python sorts. @param {string} a @param {string} b */

@@ -1,4 +1,5 @@
-// What discrete noise costs, and the scale that a privacy loss needs. docs/theory/03-accounting.md; docs/format.md, "Mechanism".
+// What discrete noise costs, and the scale that a privacy loss needs. docs/theory/03-accounting.md; docs/format.md,
+// "Mechanism".
 "use strict";
 import { halving, valley } from "./numbers.js";
 
@@ -14,7 +15,8 @@ export function epsilonOf(rho, delta, conversion) {
   return Math.max(0, valley(at, -25, 25));
 }
 
-/** The largest zCDP within a privacy loss. @param {number} epsilon @param {number} delta @param {"tight" | "paper"} conversion */
+/** The largest zCDP within a privacy loss. @param {number} epsilon @param {number} delta
+ * @param {"tight" | "paper"} conversion */
 export function rhoWithin(epsilon, delta, conversion) {
   if (epsilon === Infinity) return Infinity;
   let high = 1;

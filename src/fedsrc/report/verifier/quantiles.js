@@ -10,7 +10,8 @@ function falling(values) {
     let pool = { mean: value, size: 1 };
     for (let last = pools.at(-1); last && last.mean < pool.mean; last = pools.at(-1)) {
       pools.pop();
-      pool = { mean: (last.mean * last.size + pool.mean * pool.size) / (last.size + pool.size), size: last.size + pool.size };
+      pool = { mean: (last.mean * last.size + pool.mean * pool.size) / (last.size + pool.size),
+        size: last.size + pool.size };
     }
     pools.push(pool);
   }
@@ -21,7 +22,7 @@ function falling(values) {
 export function quantiles({ grid, first, second, units, scale, privacy }, asked) {
   const [p, g] = [grid.length, massGrid(privacy)];
   const inverse = inverseBasis(roundedBasis(p, 8), 8);
-  const both = first.map((/** @type {any} */ value, /** @type {number} */ i) => Number(BigInt(value) + BigInt(second[i])));
+  const both = first.map((value, i) => Number(BigInt(value) + BigInt(second[i])));
   const A = decodeSuffix(inverse, both).map((value) => value / (256 * g));
   const n = privacy.unit === "record" || privacy.answer_weight === "source" ? units : Math.min(units, A[0]);
   const v = 2 * (scale / (256 * g)) ** 2 * Math.max(...suffixSquares(inverse));

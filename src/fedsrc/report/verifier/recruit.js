@@ -2,7 +2,10 @@
 "use strict";
 import { rint, sum } from "./numbers.js";
 
-/** @typedef {{drawn: number[], left: number[], weights: number[] | null, size: number, target: number, policy: string}} Standing */
+/**
+ * @typedef {{drawn: number[], left: number[], weights: number[] | null, size: number, target: number, policy: string}}
+ * Standing
+ */
 
 /** Size of round t = 1, 2, .... @param {{batch: number, growth?: number}} schedule @param {number} round */
 export function roundSize(schedule, round) {
@@ -13,7 +16,8 @@ export function roundSize(schedule, round) {
   return Math.floor(size + 0.5);
 }
 
-/** The least level at which sites that are used up weigh the target. @param {number[]} ends @param {number[]} weights @param {number} target */
+/** The least level at which sites that are used up weigh the target. @param {number[]} ends
+ * @param {number[]} weights @param {number} target */
 function levelOfLoss(ends, weights, target) {
   const order = ends.map((_, k) => k).sort((a, b) => (ends[a] === ends[b] ? a - b : ends[a] < ends[b] ? -1 : 1));
   let weight = 0;
@@ -33,7 +37,8 @@ function byWeights({ drawn, left, size, target }, weights) {
   const whole = large.every((is, k) => is || weights[k] === 0) || !large.some(Boolean);
   const drawnLarge = sum(sites.filter((k) => large[k]).map((k) => drawn[k]));
   const level = drawnLarge / (whole ? 1 : sum(sites.filter((k) => large[k]).map((k) => weights[k])));
-  const ends = sites.map((k) => (weights[k] > 0 && drawn[k] + left[k] > 0 ? (drawn[k] + (open[k] ? left[k] : 0)) / weights[k] : Infinity));
+  const ends = sites.map((k) => (weights[k] > 0 && drawn[k] + left[k] > 0
+    ? (drawn[k] + (open[k] ? left[k] : 0)) / weights[k] : Infinity));
   const top = Math.min(levelOfLoss(ends, weights, target), ...sites.filter((k) => large[k]).map((k) => ends[k]));
   const next = top < level + 1.5 * step ? top : level + step;
   return sites.map((k) => (open[k] ? Math.min(left[k], Math.max(0, rint(weights[k] * next) - drawn[k])) : 0));

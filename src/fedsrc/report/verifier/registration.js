@@ -28,7 +28,7 @@ export function withinReach({ certificate, aggregation, claims, labelling, priva
 
 /** @param {Registration} registration */
 export function deploymentWeights({ sites }) {
-  return sites[0].weight === null ? null : sites.map((/** @type {any} */ site) => site.weight);
+  return sites[0].weight === null ? null : sites.map((site) => site.weight);
 }
 
 /** The mixture is fixed with declared weights or one site. @param {Registration} registration */
@@ -39,17 +39,21 @@ export function isFixed(registration) {
 /** @param {Registration} registration */
 export function validRegistration(registration) {
   const { claim, thresholds, certificate, sites, privacy, aggregation } = registration;
-  const given = sites.map((/** @type {any} */ site) => site.weight !== null);
-  const budgets = sum(Object.keys(certificate).filter((name) => name.endsWith("_budget")).map((name) => certificate[name]));
+  const given = sites.map((site) => site.weight !== null);
+  const names = Object.keys(certificate).filter((name) => name.endsWith("_budget"));
+  const budgets = sum(names.map((name) => certificate[name]));
   must(budgets <= claim.failure_probability * (1 + 1e-9), "its budgets exceed the failure probability", WHERE);
-  must(thresholds.values.length > 0 && thresholds.weights.length === thresholds.values.length, "its thresholds have other weights", WHERE);
-  must(thresholds.weights.every((/** @type {number} */ w) => w > 0) && isOne(thresholds.weights), "its threshold weights do not sum to one", WHERE);
-  must(rises(thresholds.values) && thresholds.values[0] >= 0 && thresholds.values.at(-1) <= 1, "its thresholds do not rise in [0, 1]", WHERE);
-  must(new Set(sites.map((/** @type {any} */ site) => site.name)).size === sites.length, "two sites have one name", WHERE);
-  must(given.every((/** @type {boolean} */ is) => is === given[0]), "only some sites have weights", WHERE);
-  must(!given[0] || isOne(sites.map((/** @type {any} */ site) => site.weight)), "its site weights do not sum to one", WHERE);
+  must(thresholds.values.length > 0 && thresholds.weights.length === thresholds.values.length,
+    "its thresholds have other weights", WHERE);
+  must(thresholds.weights.every((w) => w > 0) && isOne(thresholds.weights), "its threshold weights do not sum to one",
+    WHERE);
+  must(rises(thresholds.values) && thresholds.values[0] >= 0 && thresholds.values.at(-1) <= 1,
+    "its thresholds do not rise in [0, 1]", WHERE);
+  must(new Set(sites.map((site) => site.name)).size === sites.length, "two sites have one name", WHERE);
+  must(given.every((is) => is === given[0]), "only some sites have weights", WHERE);
+  must(!given[0] || isOne(sites.map((site) => site.weight)), "its site weights do not sum to one", WHERE);
   must(privacy.unit === "source" || privacy.max_answers === 1, "a record has several answers", WHERE);
-  must(aggregation.kind !== "holder" || sites.every((/** @type {any} */ site) => site.key === null), "a holder's sites have keys", WHERE);
+  must(aggregation.kind !== "holder" || sites.every((site) => site.key === null), "a holder's sites have keys", WHERE);
   goTogether(registration);
   if (certificate.method === "betting") validBetting(registration);
   if (certificate.method === "sealed") validSealed(registration);
@@ -60,23 +64,31 @@ export function validRegistration(registration) {
 function goTogether({ certificate, encoding, schedule, sites, privacy }) {
   const { method, line, refusal_budget: refusals } = certificate;
   const charged = schedule.dropout === "adversarial";
-  must((method === "sealed") === (encoding.kind === "contrasts"), "its encoding and its certificate do not go together", WHERE);
-  must(schedule.policy !== "enough" || (method === "betting" && isFixed({ sites })), "the policy enough needs betting and a mixture that is fixed", WHERE);
-  must(schedule.policy !== "recruit" || method !== "sealed" || line === "hybrid", "a sealed certificate that recruits needs the hybrid line", WHERE);
-  must(["betting", "sealed"].includes(method) || (["paired", "complementary"].includes(encoding.kind) && !charged), "the paper's methods read histograms, and charge nothing", WHERE);
+  must((method === "sealed") === (encoding.kind === "contrasts"), "its encoding and its certificate do not go together",
+    WHERE);
+  must(schedule.policy !== "enough" || (method === "betting" && isFixed({ sites })),
+    "the policy enough needs betting and a mixture that is fixed", WHERE);
+  must(schedule.policy !== "recruit" || method !== "sealed" || line === "hybrid",
+    "a sealed certificate that recruits needs the hybrid line", WHERE);
+  must(["betting", "sealed"].includes(method) || (["paired", "complementary"].includes(encoding.kind) && !charged),
+    "the paper's methods read histograms, and charge nothing", WHERE);
   must(encoding.kind !== "moments" || massGrid(privacy) > 1, "units of one yes-or-no answer have no moments", WHERE);
-  must(encoding.kind !== "levels" || (privacy.max_answers === 1 && privacy.loss_grid > 1 && privacy.loss_grid <= 20), "levels need one graded answer", WHERE);
-  must(!charged || (refusals > 0 && sites.every((/** @type {any} */ site) => site.capacity !== null)), "charged dropout needs a refusal budget and all capacities", WHERE);
+  must(encoding.kind !== "levels" || (privacy.max_answers === 1 && privacy.loss_grid > 1 && privacy.loss_grid <= 20),
+    "levels need one graded answer", WHERE);
+  must(!charged || (refusals > 0 && sites.every((site) => site.capacity !== null)),
+    "charged dropout needs a refusal budget and all capacities", WHERE);
 }
 
 /** @param {Registration} registration */
 function validBetting({ claim, thresholds, certificate }) {
   const { ladder, bets } = certificate;
-  must(rises(ladder) && ladder[0] > 0 && ladder.at(-1) < 1 && ladder.includes(claim.target_risk), "its ladder does not rise in (0, 1) with the target on it", WHERE);
+  must(rises(ladder) && ladder[0] > 0 && ladder.at(-1) < 1 && ladder.includes(claim.target_risk),
+    "its ladder does not rise in (0, 1) with the target on it", WHERE);
   if (bets.priors) {
     must(bets.priors.length === thresholds.values.length, "its priors are for other thresholds", WHERE);
     for (const prior of bets.priors)
-      must(prior.length === bets.count && prior.every((/** @type {number} */ p) => p > 0) && isOne(prior), "a prior does not sum to one", WHERE);
+      must(prior.length === bets.count && prior.every((p) => p > 0) && isOne(prior), "a prior does not sum to one",
+        WHERE);
   }
 }
 
@@ -84,38 +96,53 @@ function validBetting({ claim, thresholds, certificate }) {
 function validSealed({ claim, thresholds, certificate, encoding, schedule, sites, privacy }) {
   const { looks, targets } = certificate;
   const rows = targets.length * thresholds.values.length;
-  must(rises(looks.map((/** @type {any} */ look) => look.round)) && looks.at(-1).round === schedule.rounds, "its looks do not rise to the last round", WHERE);
-  must(isOne(looks.map((/** @type {any} */ look) => look.share)) && isOne(targets.map((/** @type {any} */ target) => target.share)), "shares do not sum to one", WHERE);
+  must(rises(looks.map((look) => look.round)) && looks.at(-1).round === schedule.rounds,
+    "its looks do not rise to the last round", WHERE);
+  must(isOne(looks.map((look) => look.share)) && isOne(targets.map((target) => target.share)),
+    "shares do not sum to one", WHERE);
   must(targets[0].risk === claim.target_risk, "its first target is not the claim's", WHERE);
-  must(targets.every((/** @type {any} */ { risk }) => Math.abs(risk * 1e4 - Math.round(risk * 1e4)) < 1e-9), "a target has more than 4 decimals", WHERE);
-  must(targets.length === 1 || Math.abs(targets[0].risk - targets[1].risk) >= 0.005 - 1e-12, "its targets are too close", WHERE);
-  const some = targets.some((/** @type {any} */ target) => target.bets.length > 0);
+  must(targets.every(({ risk }) => Math.abs(risk * 1e4 - Math.round(risk * 1e4)) < 1e-9),
+    "a target has more than 4 decimals", WHERE);
+  must(targets.length === 1 || Math.abs(targets[0].risk - targets[1].risk) >= 0.005 - 1e-12,
+    "its targets are too close", WHERE);
+  const some = targets.some((target) => target.bets.length > 0);
   for (const { bets, risk } of targets)
-    must(bets.length === (some ? thresholds.values.length : 0) && bets.every((/** @type {number} */ theta) => theta > 0 && theta * (1 - risk) < 1), "a bet is missing or too large", WHERE);
-  must(some || (sites.length === 1 && sites[0].drift === 0 && privacy.epsilon === "inf" && massGrid(privacy) === 1 && certificate.line !== "hybrid"), "exact counts need one site, no drift, no privacy, yes-or-no answers", WHERE);
-  must(encoding.matrix.length === rows && encoding.matrix.every((/** @type {number[]} */ row) => row.length === rows), "its matrix has another size", WHERE);
-  must(encoding.second.length === (some ? rows : 0) && encoding.second.every((/** @type {number} */ c) => c > 0), "its second moments are of other rows", WHERE);
-  must([0, thresholds.values.length].includes(encoding.accepted.length) && encoding.accepted.every((/** @type {number} */ c) => c > 0), "its accepted masses are of other thresholds", WHERE);
+    must(bets.length === (some ? thresholds.values.length : 0)
+      && bets.every((theta) => theta > 0 && theta * (1 - risk) < 1), "a bet is missing or too large", WHERE);
+  must(some || (sites.length === 1 && sites[0].drift === 0 && privacy.epsilon === "inf" && massGrid(privacy) === 1
+    && certificate.line !== "hybrid"), "exact counts need one site, no drift, no privacy, yes-or-no answers", WHERE);
+  must(encoding.matrix.length === rows && encoding.matrix.every((row) => row.length === rows),
+    "its matrix has another size", WHERE);
+  must(encoding.second.length === (some ? rows : 0) && encoding.second.every((c) => c > 0),
+    "its second moments are of other rows", WHERE);
+  must([0, thresholds.values.length].includes(encoding.accepted.length) && encoding.accepted.every((c) => c > 0),
+    "its accepted masses are of other thresholds", WHERE);
 }
 
 /** Thresholds and where they come from. @param {Registration} registration */
 function validOrigin({ thresholds, development, privacy }) {
   const release = development?.release ?? null;
-  must((thresholds.origin === "noised") === (release !== null) && (release !== null) === (thresholds.asked !== null), "its development release and thresholds do not go together", WHERE);
+  must((thresholds.origin === "noised") === (release !== null) && (release !== null) === (thresholds.asked !== null),
+    "its development release and thresholds do not go together", WHERE);
   must(thresholds.origin !== "development" || privacy.epsilon === "inf", "exact quantiles with privacy", WHERE);
   if (!release) return;
   if (release.blocks) throw new Beyond("a development release of a panel");
-  const own = scaleOf(openMechanism({ kind: "complementary", basis: "suffix", basis_bits: 8 }, release.privacy, release.grid.length, 1).squared, release.privacy);
-  must(rises(release.grid) && release.grid[0] > 0 && release.grid.at(-1) < 1, "its development grid does not rise inside (0, 1)", WHERE);
-  must([release.first, release.second].every((vector) => vector.length === release.grid.length), "its development release has another length", WHERE);
+  const own = scaleOf(openMechanism({ kind: "complementary", basis: "suffix", basis_bits: 8 }, release.privacy,
+    release.grid.length, 1).squared, release.privacy);
+  must(rises(release.grid) && release.grid[0] > 0 && release.grid.at(-1) < 1,
+    "its development grid does not rise inside (0, 1)", WHERE);
+  must([release.first, release.second].every((vector) => vector.length === release.grid.length),
+    "its development release has another length", WHERE);
   must(Math.abs(release.scale - own) <= 1e-9 * own, "its development release has another noise than stated", WHERE);
   const among = new Set(quantiles(release, thresholds.asked));
-  must(thresholds.values.every((/** @type {number} */ value) => among.has(value)), "its thresholds do not follow from the development release", WHERE);
+  must(thresholds.values.every((value) => among.has(value)),
+    "its thresholds do not follow from the development release", WHERE);
 }
 
 /** The scale that a privacy loss needs. @param {Record<string, number>} squared @param {any} privacy */
 export function scaleOf(squared, privacy) {
-  return scaleFor(squared[privacy.adjacency], rhoWithin(/** @type {number} */ (numberIn(privacy.epsilon)), privacy.delta, privacy.conversion));
+  return scaleFor(squared[privacy.adjacency], rhoWithin(/** @type {number} */ (numberIn(privacy.epsilon)),
+    privacy.delta, privacy.conversion));
 }
 
 /**
@@ -123,13 +150,16 @@ export function scaleOf(squared, privacy) {
  * @param {Registration} registration @param {number | null} asked
  */
 export function mechanismOf(registration, asked) {
-  const make = (/** @type {number} */ scale) => (registration.encoding.kind === "contrasts" ? shapedMechanism(registration, scale) : openMechanism(registration.encoding, registration.privacy, registration.thresholds.values.length, scale));
+  const make = (scale) => (registration.encoding.kind === "contrasts" ? shapedMechanism(registration, scale)
+    : openMechanism(registration.encoding, registration.privacy, registration.thresholds.values.length, scale));
   const own = scaleOf(make(1).squared, registration.privacy);
   const scale = asked ?? own;
-  must(own === 0 ? scale === 0 : Math.abs(scale - own) <= 1e-9 * own, "the requests carry another noise than registered");
+  must(own === 0 ? scale === 0 : Math.abs(scale - own) <= 1e-9 * own,
+    "the requests carry another noise than registered");
   must(scale <= Number.MAX_SAFE_INTEGER, "its noise is too large", WHERE);
   const made = make(scale);
-  if (registration.encoding.kind === "contrasts") validShape(registration, /** @type {ReturnType<typeof shapedMechanism>} */ (made), scale);
+  if (registration.encoding.kind === "contrasts") validShape(registration,
+    /** @type {ReturnType<typeof shapedMechanism>} */ (made), scale);
   noOverflow(registration, made.largest);
   return { ...made, scale };
 }
@@ -137,15 +167,19 @@ export function mechanismOf(registration, asked) {
 /** @param {Registration} registration @param {ReturnType<typeof shapedMechanism>} shaped @param {number} scale */
 function validShape({ encoding }, shaped, scale) {
   must(shaped.condition <= 1e4 * (1 + 1e-9), "its matrix is too close to singular", WHERE);
-  must(encoding.accepted.length > 0 || (shaped.g === 1 && encoding.second.length > 0), "it has no accepted masses", WHERE);
-  must(shaped.g === 1 || shaped.G * Math.max(...encoding.second) <= Math.SQRT2 * (1 - 1e-9) * shaped.least, "its second moments weigh too much", WHERE);
+  must(encoding.accepted.length > 0 || (shaped.g === 1 && encoding.second.length > 0), "it has no accepted masses",
+    WHERE);
+  must(shaped.g === 1 || shaped.G * Math.max(...encoding.second) <= Math.SQRT2 * (1 - 1e-9) * shaped.least,
+    "its second moments weigh too much", WHERE);
   must(scale === 0 || scale >= 1000, "its noise is too coarse", WHERE);
 }
 
 /** @param {Registration} registration @param {number} largest */
 function noOverflow({ encoding, schedule, sites }, largest) {
-  if (encoding.kind === "complementary" || encoding.kind === "paired") return must(largest <= 2 ** 28, "its masses are too fine", WHERE);
+  if (encoding.kind === "complementary" || encoding.kind === "paired") return must(largest <= 2 ** 28,
+    "its masses are too fine", WHERE);
   let slots = 0;
-  for (let t = 1; t <= schedule.rounds; t++) slots += roundSize(schedule, t) * (schedule.policy === "recruit" ? 1 : sites.length);
+  for (let t = 1; t <= schedule.rounds; t++) slots += roundSize(schedule, t) * (schedule.policy === "recruit" ? 1
+    : sites.length);
   must(2 * slots * largest < 2 ** 61, "its sums could overflow", WHERE);
 }

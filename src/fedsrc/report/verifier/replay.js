@@ -2,7 +2,7 @@
 "use strict";
 import { Betting } from "./betting.js";
 import { sha256, signatureFits } from "./bytes.js";
-import { canonicalBytes } from "./json.js";
+import { canonicalBytes, sameJson } from "./json.js";
 import { sum } from "./numbers.js";
 import { Beyond, Wrong, must } from "./outcome.js";
 import { nextSlots, roundSize } from "./recruit.js";
@@ -27,7 +27,7 @@ export class Replay {
     this.holder = registration.aggregation.kind === "holder";
     this.weights = deploymentWeights(registration);
     /** @type {(number | null)[]} unspent units of every site; null before it announced */
-    this.left = registration.sites.map((/** @type {any} */ site) => (this.charging ? site.capacity : null));
+    this.left = registration.sites.map((site) => (this.charging ? site.capacity : null));
     this.askedSlots = registration.sites.map(() => 0);
     this.rounds = 0;
     this.number = 0;
@@ -86,21 +86,25 @@ export class Replay {
 
   /** @param {any} entry */
   async announces({ site, units, hello }) {
-    const k = this.registration.sites.findIndex((/** @type {any} */ each) => each.name === site);
+    const k = this.registration.sites.findIndex((each) => each.name === site);
     must(k >= 0, "an unknown site announces itself");
     const { capacity, key } = this.registration.sites[k];
     must(this.planned === null, "a site announces itself within a round");
     must(!this.charging, "a site announces itself, where dropout is charged");
     must(this.left[k] === null, "a site announces itself twice");
-    must(this.registration.certificate.method !== "sealed" || this.number === 0, "a site announces itself after the first request");
+    must(this.registration.certificate.method !== "sealed" || this.number === 0,
+      "a site announces itself after the first request");
     must(capacity === null || units <= capacity - this.askedSlots[k], "a site announces more than its capacity");
     const signer = this.holder ? this.registration.aggregation.key : key;
-    if (hello === null) must(signer === null || units === capacity, "a site with a key announces itself without its signature");
+    if (hello === null) must(signer === null || units === capacity,
+      "a site with a key announces itself without its signature");
     else {
       must(signer !== null, "a site without a key signs its announcement");
-      must(hello.registration === this.digest && hello.site === site && hello.units === units, "a signed announcement says something else");
+      must(hello.registration === this.digest && hello.site === site && hello.units === units,
+        "a signed announcement says something else");
       const { signature, ...rest } = hello;
-      must(await signatureFits(signer, signature ?? "", canonicalBytes({ ...rest, fedsrc: "hello" })), "an announcement's signature does not fit");
+      must(await signatureFits(signer, signature ?? "", canonicalBytes({ ...rest, fedsrc: "hello" })),
+        "an announcement's signature does not fit");
       this.signatures++;
     }
     this.left[k] = units;
@@ -109,12 +113,14 @@ export class Replay {
   /** Requests of the next round, by the rule. docs/format.md, "Who is asked". */
   plan() {
     const { sites, schedule, claim } = this.registration;
-    const [drawn, left] = [sites.map((_, k) => (this.tally?.arrived[k] ?? 0) + (this.tally?.charged[k] ?? 0)), this.left.map((units) => units ?? 0)];
+    const [drawn, left] = [sites.map((_, k) => (this.tally?.arrived[k] ?? 0) + (this.tally?.charged[k] ?? 0)),
+      this.left.map((units) => units ?? 0)];
     const round = this.rounds + 1;
-    const slots = nextSlots({ drawn, left, weights: this.weights, size: roundSize(schedule, round), target: claim.target_risk, policy: schedule.policy });
+    const slots = nextSlots({ drawn, left, weights: this.weights, size: roundSize(schedule, round),
+      target: claim.target_risk, policy: schedule.policy });
     const base = { registration: this.digest, round, scale: this.scale };
     if (this.holder) return sum(slots) ? [{ ...base, site: "holder", slots: sum(slots), parts: slots }] : [];
-    return sites.map((/** @type {any} */ site, /** @type {number} */ k) => ({ ...base, site: site.name, slots: slots[k] })).filter((/** @type {any} */ each) => each.slots > 0);
+    return sites.map((site, k) => ({ ...base, site: site.name, slots: slots[k] })).filter((each) => each.slots > 0);
   }
 
   /** @param {any} entry */
@@ -124,13 +130,14 @@ export class Replay {
       must(this.reason() === null, "a request after a reason to end");
       this.planned = this.plan();
     }
-    const next = this.planned.shift();
+    const next = /** @type {any[]} */ (this.planned).shift();
     must(next !== undefined, "a request that does not follow from the rule");
     this.number++;
-    const [wanted, found] = [{ ...next, scale: this.scale, number: this.number }, request].map((each) => new TextDecoder().decode(canonicalBytes(each)));
-    must(wanted === found, `a request is not the one that follows from the rule (${next.slots} slots of ${next.site})`);
-    const parts = request.parts ?? this.registration.sites.map((/** @type {any} */ site) => (site.name === request.site ? request.slots : 0));
-    parts.forEach((/** @type {number} */ slots, /** @type {number} */ k) => { this.askedSlots[k] += slots; });
+    must(sameJson({ ...next, scale: this.scale, number: this.number }, request),
+      `a request is not the one that follows from the rule (${next.slots} slots of ${next.site})`);
+    const parts = request.parts ?? this.registration.sites.map((site) => (site.name === request.site ? request.slots
+      : 0));
+    parts.forEach((slots, k) => { this.askedSlots[k] += slots; });
     this.open.set(await sha256(canonicalBytes(request)), { request, parts });
   }
 
@@ -148,19 +155,25 @@ export class Replay {
     const found = this.open.get(release.request);
     if (!found) return "it answers no open request";
     const { request } = found;
-    const key = this.holder ? this.registration.aggregation.key : this.registration.sites.find((/** @type {any} */ site) => site.name === request.site).key;
+    const key = this.holder ? this.registration.aggregation.key
+      : this.registration.sites.find((site) => site.name === request.site).key;
     const { signature, ...rest } = release;
-    if (key !== null && !(await signatureFits(key, signature ?? "", canonicalBytes(rest)))) return "its signature does not fit";
+    if (key !== null && !(await signatureFits(key, signature ?? "",
+      canonicalBytes(rest)))) return "its signature does not fit";
     if (key !== null) this.signatures++;
-    if (release.site !== request.site || release.slots !== request.slots || release.scale !== request.scale) return "it answers something else";
+    if (release.site !== request.site || release.slots !== request.slots
+      || release.scale !== request.scale) return "it answers something else";
     if ((release.check ?? null) !== null) return "it has a check";
     const [first, second] = /** @type {any} */ (this.mechanism).lengths;
     if (release.first.length !== first || release.second.length !== second) return "it has another length";
-    if (integersOf(release).some((value) => value >= 2n ** 61n || value <= -(2n ** 61n))) return "an integer is too large";
-    if (((release.labels ?? null) !== null) !== (this.registration.labelling.kind === "on demand")) return "its labels are missing or not asked for";
+    if (integersOf(release).some((value) => value >= 2n ** 61n
+      || value <= -(2n ** 61n))) return "an integer is too large";
+    const demanded = this.registration.labelling.kind === "on demand";
+    if (((release.labels ?? null) !== null) !== demanded) return "its labels are missing or not asked for";
     const { place, digest, missed } = this.chain(request.site);
     const skipped = release.place - place - 1;
-    if (!(skipped >= 0 && skipped <= missed) || (skipped === 0 && release.before !== digest)) return "its chain does not fit";
+    if (!(skipped >= 0 && skipped <= missed) || (skipped === 0
+      && release.before !== digest)) return "its chain does not fit";
     return /** @type {Tally} */ (this.tally).isPlausible(release, request) ? "" : "it is not plausible";
   }
 
@@ -184,7 +197,8 @@ export class Replay {
   async misses({ request: digest, refused, release, members }) {
     const { labelling } = this.registration;
     if (members) throw new Beyond("sums of cohorts");
-    must(labelling.kind !== "on demand" || (labelling.hours ?? null) !== null || this.charging, "a release is missing, where labels decide when it comes");
+    must(labelling.kind !== "on demand" || (labelling.hours ?? null) !== null || this.charging,
+      "a release is missing, where labels decide when it comes");
     must(refused || release === null, "a release is kept, but not refused");
     if (release !== null) {
       must(isTime(release.time), "a release has no valid time");
@@ -203,7 +217,8 @@ export class Replay {
   /** @param {any} entry */
   async closes({ round }) {
     must(round === this.rounds + 1, "a round is closed out of turn");
-    must(this.planned !== null && this.planned.length === 0 && this.open.size === 0, "a round is closed before all its requests are asked and settled");
+    must(this.planned !== null && this.planned.length === 0 && this.open.size === 0,
+      "a round is closed before all its requests are asked and settled");
     const tally = /** @type {Tally} */ (this.tally);
     tally.noisesBefore = tally.noises;
     for (const fold of this.pending) fold();
@@ -213,7 +228,8 @@ export class Replay {
     this.rounds = round;
     if (tally.slots === 0) return;
     const share = this.bounds instanceof Sealed ? this.bounds.share(round, this.isLast()) : 1;
-    if (share > 0) this.looks.push({ round, records: sum(tally.arrived), .../** @type {any} */ (this.bounds).look(tally, share) });
+    if (share > 0) this.looks.push({ round, records: sum(tally.arrived),
+      .../** @type {any} */ (this.bounds).look(tally, share) });
   }
 
   isLast() {
@@ -224,7 +240,7 @@ export class Replay {
   claimed(look) {
     const { target_risk: target, min_acceptance: least } = this.registration.claim;
     let best = -1;
-    look?.rows.forEach((/** @type {any} */ { risk, lower }, /** @type {number} */ j) => {
+    look?.rows.forEach(({ risk, lower }, j) => {
       if (risk <= target && lower >= least && (best < 0 || lower > look.rows[best].lower)) best = j;
     });
     return best;
@@ -237,7 +253,7 @@ export class Replay {
     if (this.claimed(now) < 0 || now?.round !== this.rounds || policy === "final") return false;
     if (policy !== "enough") return true;
     const half = this.looks.filter((look) => 2 * look.records <= now.records).at(-1);
-    const best = (/** @type {any} */ look) => (this.claimed(look) < 0 ? 0 : look.rows[this.claimed(look)].lower);
+    const best = (look) => (this.claimed(look) < 0 ? 0 : look.rows[this.claimed(look)].lower);
     return half !== undefined && best(half) > 0 && best(now) - best(half) < 0.05;
   }
 
@@ -261,4 +277,5 @@ export class Replay {
   }
 }
 
-const ACTS = { opened: "opens", announced: "announces", asked: "asks", arrived: "arrives", summed: "beyond", absent: "misses", closed: "closes", ended: "finishes" };
+const ACTS = { opened: "opens", announced: "announces", asked: "asks", arrived: "arrives", summed: "beyond",
+  absent: "misses", closed: "closes", ended: "finishes" };

@@ -20,7 +20,8 @@ function isOf(value, type) {
   if (type === "array") return Array.isArray(value);
   if (type === "object") return value !== null && typeof value === "object" && !Array.isArray(value);
   if (type === "number") return numberIn(value) !== null;
-  if (type === "integer") return Number.isSafeInteger(value) || (numberIn(value) !== null && numberIn(value) !== Infinity && typeof value === "string");
+  if (type === "integer") return Number.isSafeInteger(value) || (numberIn(value) !== null
+    && numberIn(value) !== Infinity && typeof value === "string");
   return typeof value === type;
 }
 
@@ -38,7 +39,7 @@ export function conforms(value, schema, root, where) {
     return conforms(value, { $ref: schema.discriminator.mapping[kind] }, root, where);
   }
   if (schema.anyOf) {
-    const fits = schema.anyOf.some((/** @type {Schema} */ each) => {
+    const fits = schema.anyOf.some((each) => {
       try {
         conforms(value, each, root, where);
         return true;
@@ -54,13 +55,15 @@ export function conforms(value, schema, root, where) {
   if (schema.enum && !schema.enum.includes(value)) refuse("is none of the known values");
   if (schema.type === "number" || schema.type === "integer") inLimits(numberIn(value), schema, refuse);
   if (schema.type === "string") {
-    if ([...value].length < (schema.minLength ?? 0) || [...value].length > (schema.maxLength ?? Infinity)) refuse("is too short or too long");
+    if ([...value].length < (schema.minLength ?? 0)
+      || [...value].length > (schema.maxLength ?? Infinity)) refuse("is too short or too long");
     if (schema.pattern && !new RegExp(schema.pattern, "u").test(value)) refuse("is not of the known form");
     if (/[\u0000-\u001f\u007f-\u009f\u2028\u2029]/.test(value)) refuse("is not on one line");
   }
   if (schema.type === "array") {
-    if (value.length < (schema.minItems ?? 0) || value.length > (schema.maxItems ?? Infinity)) refuse("has too few or too many entries");
-    value.forEach((/** @type {any} */ each, /** @type {number} */ i) => conforms(each, schema.items, root, `${where}[${i + 1}]`));
+    if (value.length < (schema.minItems ?? 0)
+      || value.length > (schema.maxItems ?? Infinity)) refuse("has too few or too many entries");
+    value.forEach((each, i) => conforms(each, schema.items, root, `${where}[${i + 1}]`));
   }
   if (schema.properties) fieldsConform(value, schema, root, where, refuse);
 }
@@ -72,7 +75,8 @@ function inLimits(x, schema, refuse) {
   if ("exclusiveMaximum" in schema && !(x < schema.exclusiveMaximum)) refuse("is outside its limits");
 }
 
-/** @param {any} value @param {Schema} schema @param {Schema} root @param {string} where @param {(what: string) => never} refuse */
+/** @param {any} value @param {Schema} schema @param {Schema} root @param {string} where
+ * @param {(what: string) => never} refuse */
 function fieldsConform(value, schema, root, where, refuse) {
   const left = schema.left_out ?? {};
   for (const name of Object.keys(value)) {
@@ -80,5 +84,6 @@ function fieldsConform(value, schema, root, where, refuse) {
     if (Object.hasOwn(left, name) && sameJson(value[name], left[name])) refuse(`writes ${name}, which has its default`);
     conforms(value[name], schema.properties[name], root, `${where}.${name}`);
   }
-  for (const name of Object.keys(schema.properties)) if (!(name in value || Object.hasOwn(left, name))) refuse(`has no ${name}`);
+  for (const name of Object.keys(schema.properties)) if (!(name in value
+    || Object.hasOwn(left, name))) refuse(`has no ${name}`);
 }

@@ -7,7 +7,8 @@ import { down9, sum, up9 } from "./numbers.js";
 import { isFixed } from "./registration.js";
 import { sealedBets } from "./tally.js";
 
-/** Weights of the rows left: a rejected row's goes to the one before it that is left, else to the next. @param {number[]} weights @param {boolean[]} rejected */
+/** Weights of the rows left: a rejected row's goes to the one before it that is left, else to the next.
+ * @param {number[]} weights @param {boolean[]} rejected */
 export function passedOn(weights, rejected) {
   const left = weights.map(() => 0);
   weights.forEach((weight, i) => {
@@ -26,7 +27,9 @@ export class Sealed {
     this.fixed = isFixed(registration);
     this.m = registration.thresholds.values.length;
     this.bets = sealedBets(registration, mechanism);
-    this.weights = mechanism.rows.map((/** @type {any} */ { threshold }, /** @type {number} */ i) => registration.certificate.targets[Math.floor(i / this.m)].share * registration.thresholds.weights[threshold]);
+    const { targets } = registration.certificate;
+    this.weights = mechanism.rows.map(({ threshold }, i) =>
+      targets[Math.floor(i / this.m)].share * registration.thresholds.weights[threshold]);
     this.rejected = this.weights.map(() => false);
     this.lower = new Array(this.m).fill(0);
     /** @type {{share: number, evidence: number[], noises: number, before: number}[]} */
@@ -36,11 +39,12 @@ export class Sealed {
   /** The share of a look after a round, or 0. @param {number} round @param {boolean} last whether no request follows */
   share(round, last) {
     const { looks } = this.registration.certificate;
-    if (last) return sum(looks.filter((/** @type {any} */ look) => look.round >= round).map((/** @type {any} */ look) => look.share));
-    return looks.find((/** @type {any} */ look) => look.round === round)?.share ?? 0;
+    if (last) return sum(looks.filter((look) => look.round >= round).map((look) => look.share));
+    return looks.find((look) => look.round === round)?.share ?? 0;
   }
 
-  /** The line of a row at a look. @param {number} i @param {number} weight @param {{share: number, noises: number, before: number}} look */
+  /** The line of a row at a look. @param {number} i @param {number} weight
+   * @param {{share: number, noises: number, before: number}} look */
   line(i, weight, { share, noises, before }) {
     const { line, risk_budget: budget } = this.registration.certificate;
     const [alpha, variance] = [budget * share * weight, this.bets[i].variance];
@@ -56,20 +60,25 @@ export class Sealed {
   /** @param {any} tally @param {number} share @returns {import("./betting.js").Look} */
   look(tally, share) {
     const [N, eta, { D, Q, A }] = [tally.slots, tally.eta, tally.totals];
-    const evidence = this.bets.map((/** @type {any} */ { a, b, r, theta, shift, loss }, /** @type {number} */ i) => tally.mechanism.counts ? this.counted(A[i % this.m], D[i], r, sum(tally.charged)) : down9(a * D[i] - b * Q[i] - theta * N * eta + (tally.charges.L?.[i] ?? 0) - shift * tally.noises - 1e-9 - loss * N));
+    const evidence = this.bets.map(({ a, b, r, theta, shift, loss }, i) => {
+      if (tally.mechanism.counts) return this.counted(A[i % this.m], D[i], r, sum(tally.charged));
+      const noised = a * D[i] - b * Q[i] - theta * N * eta + (tally.charges.L?.[i] ?? 0);
+      return down9(noised - shift * tally.noises - 1e-9 - loss * N);
+    });
     const look = { share, evidence, noises: tally.noises, before: tally.noisesBefore };
     this.looks.push(look);
     if (!this.fixed) this.rejected = this.weights.map(() => false);
     const weights = this.reject(this.fixed ? this.looks : [look]);
     const lower = acceptance(this.registration, tally, 1e-9 + 1e-15 * N * this.weights.length);
-    this.lower = this.fixed ? lower.map((/** @type {number} */ value, /** @type {number} */ j) => Math.max(value, this.lower[j])) : lower;
+    this.lower = this.fixed ? lower.map((value, j) => Math.max(value, this.lower[j])) : lower;
     const rejected = [...this.rejected];
     const rows = this.lower.map((value, j) => ({ risk: this.risk(rejected, j), lower: value }));
     const report = this.report(tally, D, rejected, weights, look);
     return { rows, report: () => report };
   }
 
-  /** Exact counts: what is charged counts as accepted and unsupported. @param {number} A @param {number} D @param {number} r @param {number} charged */
+  /** Exact counts: what is charged counts as accepted and unsupported. @param {number} A @param {number} D
+   * @param {number} r @param {number} charged */
   counted(A, D, r, charged) {
     return down9(-logBinomialTail(Math.round(r * A - D) + charged, Math.round(A) + charged, r) - 1e-9);
   }
@@ -79,7 +88,8 @@ export class Sealed {
     const passing = this.fixed || this.registration.certificate.line !== "hybrid";
     for (;;) {
       const weights = passing ? passedOn(this.weights, this.rejected) : this.weights;
-      const more = this.rejected.map((is, i) => !is && looks.some((look) => look.evidence[i] >= this.line(i, weights[i], look)));
+      const more = this.rejected.map((is, i) => !is && looks.some((look) => look.evidence[i] >= this.line(i, weights[i],
+        look)));
       if (!more.some(Boolean)) return weights;
       this.rejected = this.rejected.map((is, i) => is || more[i]);
     }
@@ -87,18 +97,22 @@ export class Sealed {
 
   /** The least target rejected at a threshold, else 1. @param {boolean[]} rejected @param {number} j */
   risk(rejected, j) {
-    const risks = this.registration.certificate.targets.filter((/** @type {any} */ _, /** @type {number} */ t) => rejected[t * this.m + j]).map((/** @type {any} */ target) => target.risk);
+    const risks = this.registration.certificate.targets.filter((_,
+      t) => rejected[t * this.m + j]).map((target) => target.risk);
     return Math.min(1, ...risks);
   }
 
-  /** Bounds at the claim's target. @param {any} tally @param {number[]} D @param {boolean[]} rejected @param {number[]} weights @param {Sealed["looks"][0]} look */
+  /** Bounds at the claim's target. @param {any} tally @param {number[]} D @param {boolean[]} rejected
+   * @param {number[]} weights @param {Sealed["looks"][0]} look */
   report(tally, D, rejected, weights, look) {
     const [N, eta] = [tally.slots, tally.eta];
     return this.lower.map((_, j) => {
       const { theta, r, variance } = this.bets[j];
       const width = Math.sqrt(variance * look.noises) / (theta * N);
-      const upper = rejected[j] ? 0 : Math.min(1 - r, up9((this.line(j, weights[j], look) - look.evidence[j]) / (theta * N)));
-      return { contrast_upper: upper, privacy_width: width, sampling_width: Math.max(0, upper + D[j] / N - eta - width) };
+      const upper = rejected[j] ? 0 : Math.min(1 - r, up9((this.line(j, weights[j],
+        look) - look.evidence[j]) / (theta * N)));
+      return { contrast_upper: upper, privacy_width: width, sampling_width: Math.max(0,
+        upper + D[j] / N - eta - width) };
     });
   }
 }

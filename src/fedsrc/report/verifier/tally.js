@@ -32,8 +32,10 @@ export class Tally {
 
   /** A missing answer, where dropout is adversarial. @param {any} request @param {number[]} parts */
   charge(request, parts) {
-    const found = this.sealed ? chargeShaped(this, request) : this.mechanism.charge({ slots: request.slots, margins: this.margins(request) });
-    for (const [name, values] of Object.entries(found)) this.charges[name] = values.map((/** @type {number} */ value, /** @type {number} */ j) => value + (this.charges[name]?.[j] ?? 0));
+    const found = this.sealed ? chargeShaped(this, request) : this.mechanism.charge({ slots: request.slots,
+      margins: this.margins(request) });
+    for (const [name, values] of Object.entries(found)) this.charges[name] = values.map((value,
+      j) => value + (this.charges[name]?.[j] ?? 0));
     parts.forEach((slots, k) => { this.charged[k] += slots; });
     this.noises++;
   }
@@ -52,15 +54,15 @@ export class Tally {
     const slots = this.slots;
     const shares = this.arrived.map((value, k) => (value + this.charged[k]) / slots);
     const weights = deploymentWeights(this.registration) ?? shares;
-    const drift = this.registration.sites.reduce((/** @type {number} */ total, /** @type {any} */ site, /** @type {number} */ k) => total + weights[k] * site.drift, 0);
-    return 0.5 * sum(weights.map((/** @type {number} */ w, /** @type {number} */ k) => Math.abs(w - shares[k]))) + drift;
+    const drift = this.registration.sites.reduce((total, site, k) => total + weights[k] * site.drift, 0);
+    return 0.5 * sum(weights.map((w, k) => Math.abs(w - shares[k]))) + drift;
   }
 
   /** Decoded masses, with what charges add. */
   get totals() {
     const found = this.mechanism.decode(this.integers.map(Number));
     for (const [name, values] of Object.entries(this.charges))
-      if (name !== "A" && name !== "L") found[name] = found[name].map((/** @type {number} */ value, /** @type {number} */ j) => value + values[j]);
+      if (name !== "A" && name !== "L") found[name] = found[name].map((value, j) => value + values[j]);
     return found;
   }
 
@@ -68,7 +70,7 @@ export class Tally {
   get accepted() {
     const found = this.mechanism.decode(this.integers.map(Number));
     const A = this.sealed ? found.A : this.mechanism.accepted(found);
-    return A.map((/** @type {number} */ value, /** @type {number} */ j) => value + (this.charges.A?.[j] ?? 0));
+    return A.map((value, j) => value + (this.charges.A?.[j] ?? 0));
   }
 
   /** log(M pi^2 s^2 / 6 alpha_f) of request number s. @param {number} number */
@@ -79,24 +81,26 @@ export class Tally {
   }
 
   get events() {
-    return this.sealed ? 9 * this.mechanism.rows.length + 2 * this.registration.thresholds.values.length : this.mechanism.events;
+    return this.sealed ? 9 * this.mechanism.rows.length + 2 * this.registration.thresholds.values.length
+      : this.mechanism.events;
   }
 
   /** Margins of an open release's statistics. @param {any} request @returns {number[][]} */
   margins(request) {
     const reach = this.reach(request.number);
     const zero = this.mechanism.decode(this.integers.map(() => 0));
-    return this.mechanism.statistics(zero).map(({ noise }) => noise.map((/** @type {number} */ nu) => Math.sqrt(2 * nu * reach) + 1e-9));
+    return this.mechanism.statistics(zero).map(({ noise }) => noise.map((nu) => Math.sqrt(2 * nu * reach) + 1e-9));
   }
 
   /** Whether an answer fits its slots, but for noise. @param {any} release @param {any} request */
   isPlausible(release, request) {
     if (!(this.registration.certificate.refusal_budget > 0)) return true;
     const totals = this.mechanism.decode(integersOf(release).map(Number));
-    if (this.sealed) return shapedStatistics(this, totals, request).every(({ value, most, margin }) => value <= most + margin);
+    if (this.sealed) return shapedStatistics(this, totals, request).every(({ value, most,
+      margin }) => value <= most + margin);
     const margins = this.margins(request);
-    return this.mechanism.statistics(totals).every((/** @type {any} */ { values, most }, /** @type {number} */ i) =>
-      values.every((/** @type {number} */ value, /** @type {number} */ j) => value <= most * request.slots + margins[i][j]));
+    return this.mechanism.statistics(totals).every(({ values, most }, i) =>
+      values.every((value, j) => value <= most * request.slots + margins[i][j]));
   }
 }
 
@@ -108,7 +112,7 @@ export function integersOf(release) {
 /** What a sealed row needs of its bet. @param {any} registration @param {Mechanism} mechanism */
 export function sealedBets({ certificate, thresholds }, mechanism) {
   const m = thresholds.values.length;
-  return mechanism.rows.map((/** @type {any} */ { r }, /** @type {number} */ i) => {
+  return mechanism.rows.map(({ r }, i) => {
     const theta = certificate.targets[Math.floor(i / m)].bets[i % m] ?? 1;
     const found = mechanism.counts ? { a: 1, b: 0, least: r - 1, most: r } : bet(theta, r);
     const loss = 1e-15 * mechanism.rows.length * (1 + found.a + found.b) * mechanism.condition;
@@ -121,7 +125,7 @@ function shapedStatistics(tally, totals, request) {
   const { registration, mechanism } = tally;
   const bets = sealedBets(registration, mechanism);
   const [n, far] = [request.slots, tally.reach(request.number)];
-  const slack = 1e-9 + n * Math.max(...bets.map((/** @type {any} */ each) => each.loss));
+  const slack = 1e-9 + n * Math.max(...bets.map((each) => each.loss));
   const found = /** @type {{value: number, most: number, margin: number}[]} */ ([]);
   /** @param {number} value @param {number} low @param {number} high @param {number} nu */
   const within = (value, low, high, nu) => {
@@ -130,7 +134,7 @@ function shapedStatistics(tally, totals, request) {
   };
   const { D, Q, A } = totals;
   const { noise } = mechanism;
-  bets.forEach((/** @type {any} */ { r, a, b, least, most, variance }, /** @type {number} */ i) => {
+  bets.forEach(({ r, a, b, least, most, variance }, i) => {
     const j = mechanism.rows[i].threshold;
     within(a * D[i] - b * Q[i], n * least, n * most, variance);
     within(D[i], -(1 - r) * n, r * n, noise.D[i]);
@@ -140,7 +144,7 @@ function shapedStatistics(tally, totals, request) {
     within(-(D[i] + (1 - r) * A[j]), -Infinity, 0, noise.D[i] + (1 - r) ** 2 * noise.A[j]);
     within(Q[i] - r * (1 - r) * A[j], -Infinity, 0, noise.Q[i] + (r * (1 - r)) ** 2 * noise.A[j]);
   });
-  A.forEach((/** @type {number} */ value, /** @type {number} */ j) => within(value, 0, n, noise.A[j]));
+  A.forEach((value, j) => within(value, 0, n, noise.A[j]));
   return found;
 }
 
@@ -148,10 +152,10 @@ function shapedStatistics(tally, totals, request) {
 function chargeShaped(tally, request) {
   const { registration, mechanism } = tally;
   const bets = sealedBets(registration, mechanism);
-  const slack = 1e-9 + request.slots * Math.max(...bets.map((/** @type {any} */ each) => each.loss));
-  const margin = (/** @type {number} */ nu) => Math.sqrt(2 * nu * tally.reach(request.number)) + slack;
+  const slack = 1e-9 + request.slots * Math.max(...bets.map((each) => each.loss));
+  const margin = (nu) => Math.sqrt(2 * nu * tally.reach(request.number)) + slack;
   return {
-    L: bets.map((/** @type {any} */ { least, variance }) => request.slots * least - margin(variance)),
-    A: mechanism.noise.A.map((/** @type {number} */ nu) => -margin(nu)),
+    L: bets.map(({ least, variance }) => request.slots * least - margin(variance)),
+    A: mechanism.noise.A.map((nu) => -margin(nu)),
   };
 }

@@ -1,8 +1,11 @@
-// The part of TOML that a TOML writer emits, and whether it says what registration.json says. docs/format.md, "The registration".
+// The part of TOML that a TOML writer emits, and whether it says what registration.json says. docs/format.md,
+// "The registration".
 "use strict";
 import { Beyond } from "./outcome.js";
 
 const UNUSUAL = "registration.toml: it is not as fedsrc writes it";
+const QUOTED =
+  /"(?:[^"\\\u0000-\u0008\u000a-\u001f\u007f]|\\(?:[btnfr"\\]|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}))*"/y;
 const ESCAPES = { b: "\b", t: "\t", n: "\n", f: "\f", r: "\r", '"': '"', "\\": "\\" };
 
 class TomlReader {
@@ -48,7 +51,7 @@ class TomlReader {
   string() {
     if (this.text.startsWith('"""', this.at) || this.text.startsWith("'''", this.at)) this.fail();
     if (this.text[this.at] === "'") return this.take(/'[^'\n]*'/y).slice(1, -1);
-    const raw = this.take(/"(?:[^"\\\u0000-\u0008\u000a-\u001f\u007f]|\\(?:[btnfr"\\]|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}))*"/y).slice(1, -1);
+    const raw = this.take(QUOTED).slice(1, -1);
     return raw.replace(/\\(?:u(.{4})|U(.{8})|(.))/gs, (_, four, eight, one) => {
       if (one) return ESCAPES[/** @type {keyof typeof ESCAPES} */ (one)];
       const point = parseInt(four ?? eight, 16);

@@ -9,7 +9,7 @@ export const NOTHING = "0".repeat(64);
 
 /**
  * Read the lines: each the one text of its value, numbered, naming the one before.
- * @param {Uint8Array} data @param {any} schema @param {(done: number) => Promise<void>} progress
+ * @param {Uint8Array<ArrayBuffer>} data @param {any} schema @param {(done: number) => Promise<void>} progress
  */
 export async function readTranscript(data, schema, progress) {
   const lines = textOf(data, "transcript").split("\n");

@@ -20,13 +20,14 @@ const count = (number, noun) => `${commas(number)} ${noun}${number === 1 ? "" : 
 
 /**
  * @typedef {{name: string, result: "checked" | "wrong" | "cannot check" | "note", words: string}} Part
- * @typedef {{verdict: string, why: string, parts: Part[], key: string | null, status: string | null, statement: string | null}} Outcome
+ * @typedef {{verdict: string, why: string, parts: Part[], key: string | null, status: string | null,
+   statement: string | null}} Outcome
  * @typedef {{schema: any, words: any}} Data schema.json and words.json
  * @typedef {{trusted?: string, progress?: (share: number) => Promise<void>, now?: number}} Options
  */
 
 class Check {
-  /** @param {Map<string, Uint8Array>} files @param {Data} data @param {Options} options */
+  /** @param {Map<string, Uint8Array<ArrayBuffer>>} files @param {Data} data @param {Options} options */
   constructor(files, data, options) {
     this.files = files;
     this.data = data;
@@ -48,7 +49,7 @@ class Check {
     this.parts.push({ name, result, words });
   }
 
-  /** @param {string} name @returns {Uint8Array} */
+  /** @param {string} name @returns {Uint8Array<ArrayBuffer>} */
   file(name) {
     const found = this.files.get(name);
     if (!found) throw new Wrong("is missing", name);
@@ -64,10 +65,13 @@ class Check {
     must(canonical(value) === text, "is not canonical JSON", "registration.json");
     conforms(value, this.data.schema.registration, this.data.schema.registration, "registration");
     const place = difference(parseToml(toml), value);
-    if (place) throw new Beyond(`registration.toml: it is not as fedsrc writes it, or says something else than registration.json, at ${place}`);
+    const unlike = "registration.toml: it is not as fedsrc writes it, or says something else than registration.json";
+    if (place) throw new Beyond(`${unlike}, at ${place}`);
     this.registered = /** @type {any} */ (value);
     this.digest = await sha256(found);
-    this.say("files", `${count(this.files.size, "file")}, ${commas([...this.files.values()].reduce((total, each) => total + each.length, 0))} bytes; registration.toml says what registration.json says`);
+    const size = [...this.files.values()].reduce((total, each) => total + each.length, 0);
+    const seen = `${count(this.files.size, "file")}, ${commas(size)} bytes`;
+    this.say("files", `${seen}; registration.toml says what registration.json says`);
   }
 
   async signature() {
@@ -78,14 +82,18 @@ class Check {
     this.certificate = value;
     const { signature, ...rest } = value;
     must(typeof value.key === "string" && typeof signature === "string", "is not signed", "certificate.json");
-    must(await signatureFits(value.key, signature, canonicalBytes(rest)), "its signature does not fit", "certificate.json");
-    must(this.registered.server_key === null || this.registered.server_key === value.key, "is signed by another key than the registered one", "certificate.json");
+    must(await signatureFits(value.key, signature, canonicalBytes(rest)), "its signature does not fit",
+      "certificate.json");
+    must(this.registered.server_key === null || this.registered.server_key === value.key,
+      "is signed by another key than the registered one", "certificate.json");
     this.key = value.key;
-    if (this.trusted) must(value.key === this.trusted, `is signed by ${value.key}, not by the key that you trust`, "certificate.json");
-    this.say("signature", this.trusted ? `signed by the key that you trust, ${value.key}` : `signed by ${value.key}; compare it with the key you were given`);
+    if (this.trusted) must(value.key === this.trusted, `is signed by ${value.key}, not by the key that you trust`,
+      "certificate.json");
+    this.say("signature", this.trusted ? `signed by the key that you trust, ${value.key}`
+      : `signed by ${value.key}; compare it with the key you were given`);
   }
 
-  /** What is registered but outside the reach of this verifier, or null: its signature and chain can still be checked. */
+  /** Note what is registered but outside the reach of this verifier: signature and chain can still be checked. */
   reach() {
     try {
       withinReach(this.registered);
@@ -97,8 +105,10 @@ class Check {
   }
 
   async replay() {
-    const { entries, head, torn } = await readTranscript(this.file("transcript.jsonl"), this.data.schema.entry, (done) => this.progress(0.3 * done));
-    this.say("hash chain", `${count(entries.length, "line")}, each naming the one before${torn ? "; a torn last line is left out" : ""}`);
+    const { entries, head, torn } = await readTranscript(this.file("transcript.jsonl"), this.data.schema.entry,
+      (done) => this.progress(0.3 * done));
+    this.say("hash chain",
+      `${count(entries.length, "line")}, each naming the one before${torn ? "; a torn last line is left out" : ""}`);
     if (this.outside) throw this.outside;
     const replay = new Replay(this.registered, /** @type {string} */ (this.digest));
     for (let i = 0; i < entries.length; i++) {
@@ -109,8 +119,9 @@ class Check {
     replay.begin(null);
     const { releases, ends } = replay;
     const gone = ends.absent + ends.refused ? `, ${ends.absent} absent, ${ends.refused} refused` : "";
-    const asked = `${count(replay.rounds, "round")}, ${count(replay.number, "request")} as the rule has them, ${count(releases.length, "release")}${gone}`;
-    this.say("protocol", `${asked}; ${count(replay.signatures, "signature")} of sites; ${replay.ended ? `ended: ${replay.ended}` : "not ended"}`);
+    const asked = `${count(replay.rounds, "round")}, ${count(replay.number, "request")} as the rule has them`;
+    const came = `${count(releases.length, "release")}${gone}; ${count(replay.signatures, "signature")} of sites`;
+    this.say("protocol", `${asked}, ${came}; ${replay.ended ? `ended: ${replay.ended}` : "not ended"}`);
     return { replay, head, lines: entries.length };
   }
 
@@ -119,7 +130,8 @@ class Check {
     const computed = certificateOf(this.data.words, replay, head, lines);
     const { key: _, signature: __, ...written } = this.certificate;
     const { values, difference: largest } = compare(written, computed);
-    this.say("bounds", `recomputed at ${count(replay.looks.length, "look")}; largest difference of a number ${largest.toExponential(1)}`);
+    const far = largest.toExponential(1);
+    this.say("bounds", `recomputed at ${count(replay.looks.length, "look")}; largest difference of a number ${far}`);
     this.say("certificate", `${values} values and sentences follow from registration and transcript`);
   }
 
@@ -139,7 +151,8 @@ class Check {
 
   validity() {
     const { expires } = this.certificate;
-    if (expires && Date.parse(expires) <= this.now) this.say("EXPIRED", `the certificate expired on ${expires}`, "note");
+    if (expires && Date.parse(expires) <= this.now) this.say("EXPIRED", `the certificate expired on ${expires}`,
+      "note");
   }
 
   async run() {
@@ -149,23 +162,27 @@ class Check {
     await this.signature();
     await this.notice();
     await this.compare();
-    if ([...this.files.keys()].some((name) => name.startsWith("monitor/"))) throw new Beyond("the monitor's files; the certificate itself follows from its run");
+    const watched = [...this.files.keys()].some((name) => name.startsWith("monitor/"));
+    if (watched) throw new Beyond("the monitor's files; the certificate itself follows from its run");
     this.validity();
   }
 }
 
 /**
  * Verify a run.
- * @param {Map<string, Uint8Array>} files @param {Data} data @param {Options} [options] @returns {Promise<Outcome>}
+ * @param {Map<string,
+   Uint8Array<ArrayBuffer>>} files @param {Data} data @param {Options} [options] @returns {Promise<Outcome>}
  */
 export async function verifyRun(files, data, options = {}) {
   const check = new Check(files, data, options);
-  let [verdict, why] = [VERIFIED, "The certificate follows from the registration and the transcript, and its signature fits."];
+  let [verdict, why] = [VERIFIED,
+    "The certificate follows from the registration and the transcript, and its signature fits."];
   try {
     await check.run();
   } catch (error) {
     const known = error instanceof Wrong || error instanceof Beyond;
-    [verdict, why] = [error instanceof Wrong ? WRONG : BEYOND, known ? /** @type {Error} */ (error).message : `an unexpected value stopped the check (${error})`];
+    [verdict, why] = [error instanceof Wrong ? WRONG : BEYOND, known ? /** @type {Error} */ (error).message
+      : `an unexpected value stopped the check (${error})`];
     check.say(verdict === WRONG ? "wrong" : "not checked", why, verdict === WRONG ? "wrong" : "cannot check");
   }
   const { status = null, statement = null } = check.certificate ?? {};

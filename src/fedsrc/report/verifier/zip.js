@@ -17,7 +17,7 @@ const TABLE = Uint32Array.from({ length: 256 }, (_, i) => {
   return c >>> 0;
 });
 
-/** @param {Uint8Array} data */
+/** @param {Uint8Array<ArrayBuffer>} data */
 function crc32(data) {
   let c = 0xffffffff;
   for (const byte of data) c = TABLE[(c ^ byte) & 255] ^ (c >>> 8);
@@ -26,7 +26,7 @@ function crc32(data) {
 
 /**
  * Decompress to exactly `size` bytes; more is cut off as it comes.
- * @param {Uint8Array} packed @param {number} size @returns {Promise<Uint8Array>}
+ * @param {Uint8Array<ArrayBuffer>} packed @param {number} size @returns {Promise<Uint8Array<ArrayBuffer>>}
  */
 async function inflate(packed, size) {
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
@@ -47,12 +47,13 @@ async function inflate(packed, size) {
   return out;
 }
 
-/** Read the central directory. @param {Uint8Array} data */
+/** Read the central directory. @param {Uint8Array<ArrayBuffer>} data */
 function entries(data) {
   const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
   const end = data.length - 22; // no comment
   must(end >= 0 && view.getUint32(end, true) === 0x06054b50, DAMAGED);
-  const [count, size, start] = [view.getUint16(end + 10, true), view.getUint32(end + 12, true), view.getUint32(end + 16, true)];
+  const [count, size, start] = [view.getUint16(end + 10, true), view.getUint32(end + 12, true),
+    view.getUint32(end + 16, true)];
   must(view.getUint16(end + 8, true) === count && view.getUint32(end + 4, true) === 0, DAMAGED);
   must(start + size === end && view.getUint16(end + 20, true) === 0, DAMAGED);
   const found = [];
@@ -74,7 +75,7 @@ function entries(data) {
 
 /**
  * Unpack the files of a run.
- * @param {Uint8Array} data @returns {Promise<Map<string, Uint8Array>>}
+ * @param {Uint8Array<ArrayBuffer>} data @returns {Promise<Map<string, Uint8Array<ArrayBuffer>>>}
  */
 export async function unzip(data) {
   const found = entries(data);
