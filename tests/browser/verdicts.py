@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from fedsrc.common.durable import write_whole
 from fedsrc.report.carried import carry
-from fedsrc.report.html import page, policy
+from fedsrc.report.html import page, policy, verifier_page
 from fedsrc.report.view import Watched, view_run
 from tests.browser.browse import AXE, WIDTHS, Scheme, Visit, browser, visit
 from tests.browser.runs import (
@@ -41,7 +41,7 @@ NAMES = (
     "page", "width", "colours", "console messages", "requests to other hosts", "rules violated", "rules passed",
     "left to a person", "pixels too wide",
 )  # fmt: skip
-ABOUT = """# The card, the live page and the labelling page in a browser
+ABOUT = """# The card, its verifier, the live page and the labelling page in a browser
 
 All were opened in a real browser. `make test-browser` makes this page and its pictures; it fails where one of the
 verdicts is not what it should be.
@@ -69,7 +69,13 @@ def main(docs: Path) -> None:
         table = [f"| {' | '.join(NAMES)} |", "| --- | ---: | --- | ---: | ---: | ---: | ---: | --- | ---: |"]
         Path("labels").mkdir()
         labels = _labelling(found, Path("labels").absolute())
-        lines = [*table, *_card(found, card, docs), *labels, *_live(found, Path("watched"), docs)]
+        lines = [
+            *table,
+            *_card(found, card, docs),
+            *_verifier(found, card, folder),
+            *labels,
+            *_live(found, Path("watched"), docs),
+        ]
         text = head + "\n".join([*lines, "", *_hostile(found, run, folder), "", *_facts(found, card, docs)])
     write_whole(docs / "results" / "browser.md", text.encode() + b"\n")
 
@@ -92,6 +98,19 @@ def _card(found: Browser, card: Path, docs: Path) -> list[str]:
             with visit(found, card.as_uri(), width=pixels, scheme=scheme) as seen:
                 rows.append(_row("card", width, scheme, seen, None))
                 _picture(seen.page, docs / "images" / f"card-{width}-{scheme}.png")
+    return rows
+
+
+def _verifier(found: Browser, card: Path, folder: Path) -> list[str]:
+    """The verifier page, with the demo's card checked on it."""
+    rows, place = [], folder / "verifier.html"
+    place.write_text(verifier_page(), encoding="utf-8")
+    for width, pixels in WIDTHS.items():
+        for scheme in SCHEMES:
+            with visit(found, place.as_uri(), width=pixels, scheme=scheme) as seen:
+                seen.page.locator("#chosen").set_input_files(card)
+                expect(seen.page.locator("#recompute-result strong")).to_have_text("VERIFIED", timeout=PATIENCE)
+                rows.append(_row("verifier", width, scheme, seen, None))
     return rows
 
 
@@ -163,7 +182,7 @@ def _facts(found: Browser, card: Path, docs: Path) -> list[str]:
         "",
         "The policy of the card, and of the live page:",
         "",
-        f"    {policy(live=False)}",
+        f"    {policy(live=False, checks=True)}",
         f"    {policy(live=True, header=True)}",
     ]
 

@@ -7,13 +7,16 @@ import { rint, sum } from "./numbers.js";
  * Standing
  */
 
+/** Sizes of rounds 1, 2, ..., one after the other. @param {{batch: number, growth?: number}} schedule */
+export function* roundSizes({ batch, growth = 1 }) {
+  for (let size = batch; ; size = Math.min(size * growth, 1e7)) yield growth === 1 ? batch : Math.floor(size + 0.5);
+}
+
 /** Size of round t = 1, 2, .... @param {{batch: number, growth?: number}} schedule @param {number} round */
 export function roundSize(schedule, round) {
-  const growth = schedule.growth ?? 1;
-  if (growth === 1) return schedule.batch;
-  let size = schedule.batch;
-  for (let t = 1; t < round && size < 1e7; t++) size = Math.min(size * growth, 1e7);
-  return Math.floor(size + 0.5);
+  let t = 0;
+  for (const size of roundSizes(schedule)) if (++t === round || schedule.growth === undefined) return size;
+  return 0;
 }
 
 /** The least level at which sites that are used up weigh the target. @param {number[]} ends

@@ -6,7 +6,7 @@ import { sum } from "./numbers.js";
 import { Beyond, must } from "./outcome.js";
 import { rhoWithin, scaleFor } from "./privacy.js";
 import { quantiles } from "./quantiles.js";
-import { roundSize } from "./recruit.js";
+import { roundSizes } from "./recruit.js";
 import { numberIn } from "./schema.js";
 
 /** @typedef {any} Registration its canonical JSON, parsed */
@@ -178,8 +178,10 @@ function validShape({ encoding }, shaped, scale) {
 function noOverflow({ encoding, schedule, sites }, largest) {
   if (encoding.kind === "complementary" || encoding.kind === "paired") return must(largest <= 2 ** 28,
     "its masses are too fine", WHERE);
-  let slots = 0;
-  for (let t = 1; t <= schedule.rounds; t++) slots += roundSize(schedule, t) * (schedule.policy === "recruit" ? 1
-    : sites.length);
+  let [slots, round] = [0, 0];
+  for (const size of roundSizes(schedule)) {
+    if (++round > schedule.rounds) break;
+    slots += size * (schedule.policy === "recruit" ? 1 : sites.length);
+  }
   must(2 * slots * largest < 2 ** 61, "its sums could overflow", WHERE);
 }
