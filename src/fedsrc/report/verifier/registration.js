@@ -52,6 +52,7 @@ export function validRegistration(registration) {
   must(new Set(sites.map((site) => site.name)).size === sites.length, "two sites have one name", WHERE);
   must(given.every((is) => is === given[0]), "only some sites have weights", WHERE);
   must(!given[0] || isOne(sites.map((site) => site.weight)), "its site weights do not sum to one", WHERE);
+  must(!claim.scale || claim.scale.worst !== claim.scale.best, "its score has no scale", WHERE);
   must(privacy.unit === "source" || privacy.max_answers === 1, "a record has several answers", WHERE);
   must(aggregation.kind !== "holder" || sites.every((site) => site.key === null), "a holder's sites have keys", WHERE);
   goTogether(registration);
