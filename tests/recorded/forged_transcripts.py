@@ -48,35 +48,24 @@ def field(kind: str, *path: str, new: Any, **how: bool) -> Rewrite:
 
 
 def release(change: Callable[[Original, Plain], Plain | None], by: str = "nobody") -> Rewrite:
-    """Change the first release that arrived; its signature stays, or somebody signs it anew."""
+    """Change the last release that arrived, which no later one names; its signature stays, or somebody signs it."""
 
     def rewrite(run: Original, entries: Entries) -> Entries | None:
-        entry = next((each for each in entries if each["kind"] in ("arrived", "summed")), None)
+        entry = next((each for each in reversed(entries) if each["kind"] in ("arrived", "summed")), None)
         if entry is None:
             return None
         old = entry["release"] if entry["kind"] == "arrived" else entry["members"][0]
         made = change(run, copy.deepcopy(old))
-        if made is None or made == old:
-            return None
-        if by == "other" and old["signature"] is None:
+        if made is None or made == old or (by == "other" and old["signature"] is None):
             return None
         made = resigned(made, EVIL) if by == "other" else made
         if entry["kind"] == "arrived":
             entry["release"] = made
         else:
             entry["members"][0] = made
-        return _follow(entries, old, made) if by == "other" else entries
+        return entries
 
     return rewrite
-
-
-def _follow(entries: Entries, old: Plain, made: Plain) -> Entries:
-    """Let the site's next release name the changed one, where nobody signed it."""
-    for each in entries:
-        after = each.get("release") or {}
-        if after.get("before") == digest(old) and after["signature"] is None:
-            after["before"] = digest(made)
-    return entries
 
 
 def of_release(name: str, new: Any, by: str = "nobody") -> Rewrite:
@@ -86,6 +75,13 @@ def of_release(name: str, new: Any, by: str = "nobody") -> Rewrite:
         return {**found, name: new(found[name]) if callable(new) else new} if name in found else None
 
     return release(change, by)
+
+
+def labels_otherwise(_: Original, found: Plain) -> Plain:
+    """Name labels on demand where there are none, and none where there are some."""
+    if "labels" not in found:
+        return {**found, "labels": "a" * 64}
+    return {name: value for name, value in found.items() if name != "labels"}
 
 
 def _more(numbers: list[Any]) -> list[Any]:
@@ -115,6 +111,20 @@ def keyless_number(run: Original, entries: Entries) -> Entries | None:
             found["before"] = before[1]
         found["first"] = _more(found["first"])
         heads[found["site"]] = old, digest(found)
+    return entries
+
+
+def wrapped(run: Original, entries: Entries) -> Entries | None:
+    """Let every site send the largest numbers that are read at all, signed by itself: their sum is beyond 64 bits."""
+    heads, places = dict[str, str](), run.places("arrived")
+    if len(places) < 5 or run.registration.held:
+        return None
+    for i in places:
+        old = entries[i]["release"]
+        made = {**old, "first": [str((1 << 61) - 1)] * len(old["first"])}
+        made["before"] = heads.get(old["before"], old["before"])
+        entries[i]["release"] = resigned(made, key(old["site"])) if old["signature"] else made
+        heads[digest(old)] = digest(entries[i]["release"])
     return entries
 
 
@@ -212,7 +222,7 @@ def members_swapped(run: Original, entries: Entries) -> Entries | None:
 
 def member_alone(run: Original, entries: Entries) -> Entries | None:
     """Let a member's masked release stand for the whole cohort."""
-    for i in run.places("summed"):
+    for i in run.places("summed")[-1:]:
         entries[i] = {"kind": "arrived", "release": entries[i]["members"][0]}
         return entries
     return None
@@ -248,17 +258,55 @@ def _announced(run: Original, entries: Entries, change: Callable[[int], int]) ->
     return entries
 
 
-def said_for_it(by: Key, run: Original, entries: Entries) -> Entries | None:
-    """Sign for a site what it has, with another key; or where a site has none."""
+def said_for_it(run: Original, entries: Entries) -> Entries | None:
+    """Sign for a site that it has more, with another key."""
+    return _signed_for(EVIL, run, entries)
+
+
+def said_by_itself(run: Original, entries: Entries) -> Entries | None:
+    """Let a site sign that it has more than it said."""
+    return (
+        _signed_for(_own_key(run, entries[run.places("announced")[0]]["site"]), run, entries)
+        if (run.places("announced"))
+        else None
+    )
+
+
+def _own_key(run: Original, site: str) -> Key:
+    return key("holder" if run.registration.held else site)
+
+
+def _signed_for(by: Key, run: Original, entries: Entries) -> Entries | None:
     places = run.places("announced")
     if not places:
         return None
     found = entries[places[0]]
     found["units"] += 1000
-    hello = {"registration": run.registration.digest, "site": found["site"], "units": found["units"], "challenge": None,
-             "node_key": None}  # fmt: skip
-    found["hello"] = {**hello, "signature": sign(by, canonical_bytes({"fedsrc": "hello", **hello}))}
+    found["hello"] = _hello(run, found["site"], found["units"], by)
     return entries
+
+
+def _hello(run: Original, site: str, units: int, by: Key) -> Plain:
+    said = {"registration": run.registration.digest, "site": site, "units": units, "challenge": None, "node_key": None}
+    return {**said, "signature": sign(by, canonical_bytes({"fedsrc": "hello", **said}))}
+
+
+def newcomer(run: Original, entries: Entries) -> Entries | None:
+    """Let a site that never came say after the last round what it has."""
+    there = {entries[i]["site"] for i in run.places("announced")}
+    away = [site.name for site in run.registration.sites if site.name not in there]
+    closed = run.places("closed")
+    if not away or not closed or run.registration.schedule.dropout == "adversarial":
+        return None
+    word = _hello(run, away[0], 100, _own_key(run, away[0])) if run.keys else None
+    come = {"kind": "announced", "site": away[0], "units": 100, "hello": word}
+    return [*entries[: closed[-1] + 1], come, *entries[closed[-1] + 1 :]]
+
+
+def announced_after_the_end(run: Original, entries: Entries) -> Entries | None:
+    """Let a site say what it has once all is over."""
+    places = run.places("announced")
+    return [*entries, copy.deepcopy(entries[places[0]])] if run.ended and places else None
 
 
 def hello_gone(run: Original, entries: Entries) -> Entries | None:
@@ -417,6 +465,7 @@ REWRITES: dict[str, Rewrite] = {
     "numbers-of-keyless-sites": keyless_number,
     "number-signed-by-its-site": by_its_site,
     "number-huge": of_release("first", _huge),
+    "numbers-wrapped": wrapped,
     "number-cut": of_release("first", lambda numbers: numbers[:-1]),
     "slots": of_release("slots", otherwise),
     "scale": of_release("scale", lambda scale: scale + 1),
@@ -428,7 +477,7 @@ REWRITES: dict[str, Rewrite] = {
     "others": of_release("others", lambda others: 0.0 if others else 0.5),
     "site": of_release("site", "elsewhere"),
     "answers-nothing": of_release("request", "e" * 64),
-    "labels": of_release("labels", lambda labels: None if labels else "a" * 64),
+    "labels": release(labels_otherwise),
     "labels-changed": of_release("labels", "b" * 64),
     "check": of_release("check", 0),
     "signature-of-release-gone": of_release("signature", None),
@@ -453,7 +502,10 @@ REWRITES: dict[str, Rewrite] = {
     "sum-refused": sum_void,
     "announced-more": inflated,
     "announced-less": understated,
-    "announced-for-it": partial(said_for_it, EVIL),
+    "announced-for-it": said_for_it,
+    "announced-by-itself": said_by_itself,
+    "announced-after-all": newcomer,
+    "announced-after-the-end": announced_after_the_end,
     "hello-gone": hello_gone,
     "hello-changed": hello_changed,
     "announced-twice": announced_twice,
@@ -478,6 +530,7 @@ REWRITES: dict[str, Rewrite] = {
     "close-gone": partial(gone, "closed", False),
     "opening-gone": partial(gone, "opened", False),
     "opened-twice": partial(twice, "opened"),
+    "ended-twice": partial(twice, "ended"),
     "release-twice": partial(twice, "arrived"),
     "close-twice": partial(twice, "closed"),
     "asked-exchanged": partial(exchanged, "asked"),

@@ -49,12 +49,30 @@ def unsigned(run: Original) -> bool:
     return not any(b'"signature":"' in line for line in run.lines)
 
 
+def unchecked(run: Original) -> bool:
+    """Whether no release is refused for its numbers."""
+    return run.registration.judgement.refusal_budget == 0
+
+
 def no_server_key(run: Original) -> bool:
     return run.registration.server_key is None
 
 
 def _signs_all(run: Original) -> bool:
     return run.keys
+
+
+def _may_drop(run: Original) -> bool:
+    """Whether a round may go on without an answer: not where whoever labels has seen what it would say."""
+    return not run.registration.must_answer
+
+
+def _says_what_it_has(run: Original) -> bool:
+    return run.keys and run.registration.sites[0].capacity is None
+
+
+def _not_sealed(run: Original) -> bool:
+    return run.registration.judgement.method != "sealed"
 
 
 def _watches(run: Original) -> bool:
@@ -68,7 +86,6 @@ SAME = "the same values in another TOML text: the digest is of the values"
 NOBODY = "no server key is registered, and nobody said whom to trust: then whoever signs is taken, and named"
 DROPPED = "a release that is recorded as lost is dropout, which is assumed to be independent or is charged"
 EARLIER = "the state of the run at an earlier time, signed: its status is OPEN or that of a monitor by then"
-UNOPENED = "an empty transcript, which nobody opened: status OPEN, or a monitor that nothing has come to"
 AGAIN = "sites of a monitor say whenever they like what they have; the same word again changes nothing"
 WORDS = "the server's own words on why a release is missing; nothing is computed from them"
 
@@ -80,16 +97,21 @@ HARMLESS: dict[str, Harmless] = {
     "notice-genuine": Harmless("it verifies, and is shown to be revoked", anywhere),
     "notice-gone": Harmless("nobody can tell that a notice is kept back: ask the issuer", anywhere),
     "number-signed-by-its-site-issued": Harmless("a site that signs is believed in what it releases", _signs_all),
+    "number-huge-issued": Harmless(
+        f"{OWN}; no budget is registered for refusing what is implausible", lambda run: unsigned(run) and unchecked(run)
+    ),
     "arrived-exchanged-issued": Harmless("answers of one round may arrive in any order", anywhere),
     "end-gone-issued": Harmless(EARLIER, anywhere),
     "opened-only-issued": Harmless(EARLIER, anywhere),
-    "release-absent-issued": Harmless(DROPPED, anywhere),
-    "release-refused-issued": Harmless(DROPPED, anywhere),
-    "first-release-absent-issued": Harmless(DROPPED, anywhere),
+    "release-absent-issued": Harmless(DROPPED, _may_drop),
+    "release-refused-issued": Harmless(DROPPED, _may_drop),
+    "first-release-absent-issued": Harmless(DROPPED, _may_drop),
     "refused-forgotten-issued": Harmless(DROPPED, anywhere),
     "refused-called-absent-issued": Harmless(WORDS, anywhere),
     "reason-in-other-words-issued": Harmless(WORDS, anywhere),
     "announced-twice-issued": Harmless(AGAIN, _watches),
+    "announced-by-itself-issued": Harmless("a site that signs is believed in what it has", _says_what_it_has),
+    "announced-after-all-issued": Harmless("a site may come between any two rounds", _not_sealed),
     "announced-late-issued": Harmless(AGAIN, _watches),
     "registration-site-keys-gone-rehashed": Harmless(ANOTHER, anywhere),
     **{
@@ -110,8 +132,7 @@ HARMLESS: dict[str, Harmless] = {
 }  # fmt: skip
 
 FAULTS: dict[str, Harmless] = {  # that verify, and should not; none of them can make a claim larger
-    "nothing-left-issued": Harmless(UNOPENED, anywhere),
-    "opening-gone-issued": Harmless(UNOPENED, lambda run: len(run.lines) == 1),
+    "numbers-wrapped-issued": Harmless("sums are folded in 64 bits, and wrap", unchecked),
 }
 
 
@@ -121,12 +142,13 @@ def harmless(forgery: str, run: Original) -> bool:
 
 
 def sample() -> Iterator[tuple[str, str, Files]]:
-    """One run for every forgery, not always the same: its name, the forgery's, and the forged files."""
+    """One run for every forgery, not always the same, and one that must be refused if there is any: its name, the
+    forgery's, and the forged files."""
     runs = [name for name in recorded() if sum(map(len, original(name).files.values())) <= LARGE]
-    for number, (forgery, forge) in enumerate(FORGERIES.items()):
-        for i in range(len(runs)):
-            run = original(runs[(7 * number + i) % len(runs)])
-            made = forge(run)
+    for number, forgery in enumerate(FORGERIES):
+        turned = [original(name) for name in (*runs[7 * number % len(runs) :], *runs[: 7 * number % len(runs)])]
+        for run in sorted(turned, key=lambda run: harmless(forgery, run)):
+            made = FORGERIES[forgery](run)
             if made is not None and made != run.files:
                 yield run.name, forgery, made
                 break

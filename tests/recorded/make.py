@@ -170,6 +170,17 @@ MADE: dict[str, Recording] = {
         "live: one site of three never comes; the nodes of the others have keys",
         Live(0.25, 8.0, sites=("north", "south", "west"), away={"west"}, nodes=True, capacities=False),
     ),
+    "sealed-never-came": Recording(
+        "sealed and live: one site of three never comes, and may not come later",
+        Live(
+            0.25,
+            8.0,
+            sites=("north", "south", "west"),
+            away={"west"},
+            capacities=False,
+            change=declared((0.25,) * 4, ((0.25, 1.0, (0.6,) * 4),), ((2, 0.5), (4, 0.5))),
+        ),
+    ),
     "recruit": Recording(
         "one site is asked at a time",
         ByFiles(0.25, 8.0, options={"policy": "recruit", "weights": {"north": 0.7, "south": 0.3}, "rounds": 8}),
