@@ -17,7 +17,7 @@ NAMES = (
     "heterogeneity", "eta", "ablations", "reuse", "baselines", "scores-ragtruth", "scores-halueval", "today-ragtruth",
     "today-halueval",
 )  # fmt: skip
-LONG = ("boundary",)  # run by name only
+LONG = ("boundary", "boundary-paper")  # run by name only
 
 
 @dataclass(frozen=True)
