@@ -14,8 +14,8 @@ from fedsrc.records.scan import scan
 FOLDER = Path(__file__).parent
 NAMES = (
     "registered", "tasks", "privacy-curve", "redeep", "c1", "halueval-surrogate", "halueval", "stress", "capital",
-    "heterogeneity", "eta", "ablations", "reuse", "baselines", "scores-ragtruth", "scores-halueval", "today-ragtruth",
-    "today-halueval",
+    "heterogeneity", "eta", "ablations", "reuse", "baselines", "scores-ragtruth", "scores-controls", "scores-halueval",
+    "today-ragtruth", "today-halueval",
 )  # fmt: skip
 LONG = ("boundary", "boundary-paper")  # run by name only
 
