@@ -85,6 +85,7 @@ class Replay:
         self.own: dict[tuple[str, str], Release] = {}  # answers whose signature fits, by open request and site
         self.passed: dict[tuple[str, str], Release] = {}  # those of them that are to arrive
         self.answered: list[tuple[Given, tuple[Release, ...]]] = []
+        self.sums = [0] * sum(registration.mechanism.lengths)  # of every integer of every accepted answer, exactly
         self.history: dict[str, Literal["arrived", "absent", "refused"]] = {}  # how every earlier request ended
         self.refused = 0
         self.absent = 0
@@ -238,7 +239,7 @@ class Replay:
         }  # fmt: skip
         problem = next((words for words, found in wrong.items() if found), None)
         problem = problem or self.chains[release.site].broken_by(release)
-        return problem if problem is not None or request.of_cohort else self._implausible(request, numbers)
+        return problem if problem is not None or request.of_cohort else self._unreadable(request, numbers)
 
     def check_sum(self, request: Request, members: Sequence[Release]) -> str | None:
         """Return why the releases of a cohort's members, and their sum, are not accepted as its answer, or None."""
@@ -251,11 +252,12 @@ class Replay:
         found = open_sum(members)
         if found.check != request.slots:
             return "its masks do not cancel: its members were not asked alike, or one of them masked otherwise"
-        if max(map(abs, (*found.first, *found.second))) >= 1 << 62:
-            return "its numbers are absurdly large"
-        return self._implausible(request, (*found.first, *found.second))
+        return self._unreadable(request, (*found.first, *found.second))
 
-    def _implausible(self, request: Request, numbers: tuple[int, ...]) -> str | None:
+    def _unreadable(self, request: Request, numbers: tuple[int, ...]) -> str | None:
+        """Return why an answer's numbers are refused, or None: beyond 64 bits with those before it, or implausible."""
+        if any(abs(before + more) >= 1 << 62 for before, more in zip(self.sums, numbers, strict=True)):
+            return "its numbers are absurdly large"
         honest = implausible if self.sealed is None else sealed.implausible
         return honest(self.registration, self._given(request, numbers), request.number)
 
@@ -332,6 +334,7 @@ class Replay:
     def _answer(self, digest: str, releases: tuple[Release, ...], numbers: tuple[int, ...]) -> None:
         """Note the answer to a request: one release, or those of a cohort and their sum."""
         self.answered.append((self._given(self.asked[digest], numbers), releases))
+        self.sums = [before + more for before, more in zip(self.sums, numbers, strict=True)]
         self._settle(digest)
         for each in releases:
             self.chains[each.site].add(each)

@@ -18,6 +18,11 @@ function isTime(text) {
   return !Number.isNaN(when.valueOf()) && when.toISOString().replace(".000", "") === text;
 }
 
+/** @param {bigint} total */
+function isBeyond(total) {
+  return total >= 2n ** 62n || total <= -(2n ** 62n);
+}
+
 export class Replay {
   /** @param {any} registration @param {string} digest */
   constructor(registration, digest) {
@@ -46,6 +51,8 @@ export class Replay {
     /** @type {string[]} times of releases in closed rounds */
     this.times = [];
     this.signatures = 0;
+    /** @type {bigint[]} of every integer of every accepted release */
+    this.sums = [];
     /** @type {string | null} */
     this.ended = null;
     /** @type {{round: number, records: number, rows: any[], report: () => any[]}[]} */
@@ -174,6 +181,7 @@ export class Replay {
     const skipped = release.place - place - 1;
     if (!(skipped >= 0 && skipped <= missed) || (skipped === 0
       && release.before !== digest)) return "its chain does not fit";
+    if (integersOf(release).some((value, i) => isBeyond((this.sums[i] ?? 0n) + value))) return "its sums are too large";
     return /** @type {Tally} */ (this.tally).isPlausible(release, request) ? "" : "it is not plausible";
   }
 
@@ -190,6 +198,7 @@ export class Replay {
     const { parts } = this.settle(release.request);
     this.chains.set(release.site, { place: release.place, digest: await sha256(canonicalBytes(release)), missed: 0 });
     this.releases.push({ ...release, first: null, second: null });
+    this.sums = integersOf(release).map((value, i) => (this.sums[i] ?? 0n) + value);
     this.pending.push(() => this.tally?.fold(release, parts));
   }
 
