@@ -1,6 +1,7 @@
 """Population L: records to certification under both presets, beside the information limit.
 
-Writes docs/results/population-l.md. Run: python -m research.benchmarks.population_l
+Writes docs/results/population-l.md and, trial by trial, research/results/population_l.parquet.
+Run: python -m research.benchmarks.population_l
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import polars as pl
 from scipy.special import ndtr, ndtri
 
 from fedsrc.maths.limits import records_any, records_best
@@ -18,15 +20,22 @@ from fedsrc.planning.register import Choices, Preset, development_part, register
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.units import Records, units_of
 from fedsrc.simulate.population import Support, Truth, truth, uniform
-from fedsrc.simulate.trials import Trials, simulate
-from research.pages import markdown, publish, records_of, words
+from fedsrc.simulate.trials import simulate
+from research.pages import FIGURES, markdown, publish, records_of, words
 
 DRAWS, DEVELOPMENT, SITES = 586, 125, 5
 TRIALS, SEED, CAP, ALPHA = 200, 1, 30_000, 0.05
 TARGETS, EPSILONS, BATCHES = (0.2, 0.3), (math.inf, 4.0, 1.0), (200, 50, 10)
+WIDE = BATCHES[0]
 OTHER_DRAWS = range(1, 10)
 PRESETS: tuple[Preset, Preset] = ("default", "paper")
 NAMES = tuple(f"site {i + 1}" for i in range(SITES))
+RECORDS = FIGURES / "population_l.parquet"
+SCHEMA = {
+    "draw": pl.Int64, "target": pl.Float64, "epsilon": pl.Float64, "batch": pl.Int64, "preset": pl.String,
+    "trial": pl.Int64, "certified": pl.Boolean, "records": pl.Int64, "risk": pl.Float64,
+    "any": pl.Float64, "known": pl.Float64, "union": pl.Float64, "risky": pl.Int64,
+}  # fmt: skip  # risk: true, of the certified threshold; the last four are the setting's limits and risky thresholds
 
 
 @dataclass(frozen=True)
@@ -39,31 +48,34 @@ class Population:
 
 @dataclass(frozen=True)
 class Cell:
-    """One preset at one target, epsilon and batch: its registration, the exact truth, and its trials."""
+    """The trials of one preset at one target, epsilon and batch."""
 
-    registration: Registration
-    exact: Truth
-    trials: Trials
+    trials: pl.DataFrame
 
     @property
     def certified(self) -> int:
-        return int(self.trials.certified.sum())
+        return int(self.trials["certified"].sum())
 
     @property
     def used(self) -> float:
         """Mean records over all trials; one that abstains counts as the cap, so this is then a lower bound."""
-        return float(np.where(self.trials.certified, self.trials.records, CAP).mean())
+        counted = pl.when(pl.col("certified")).then(pl.col("records")).otherwise(CAP)
+        return float(self.trials.select(counted).to_series().to_numpy().mean())
 
     @property
     def violations(self) -> int:
         """Trials whose certified threshold has a true risk above target."""
-        chosen = self.trials.threshold[self.trials.certified]
-        return int((self.exact.risk[chosen] > self.registration.claim.target_risk).sum())
+        return self.trials.filter(pl.col("certified") & (pl.col("risk") > pl.col("target"))).height
 
     def records(self) -> str:
         """Mean and median records among certified trials."""
-        taken = self.trials.records[self.trials.certified]
+        taken = self.trials.filter(pl.col("certified"))["records"].to_numpy()
         return f"{taken.mean():,.0f} / {np.median(taken):,.0f}" if taken.size else "never"
+
+    def fact(self, name: str) -> float:
+        """Return what is the same in every trial of the cell: a limit, or how many thresholds are too risky."""
+        (value,) = self.trials[name].unique()
+        return float(value)
 
 
 def population(seed: int) -> Population:
@@ -81,16 +93,16 @@ def sites_of(people: Population, registration: Registration) -> list[Support]:
     return uniform(registration, [units_of(people.calibration, name, "record") for name in NAMES])
 
 
-def cell(people: Population, preset: Preset, target: float, epsilon: float, batch: int = 200) -> Cell:
-    """Run the trials of one cell; every batch size has the same cap on records."""
-    rounds = CAP // (batch * SITES)
+def cell(draw: int, target: float, epsilon: float, batch: int, preset: Preset) -> pl.DataFrame:
+    """Run the trials of one cell, a row each; every batch size has the same cap on records."""
+    people = population(draw)
     choices = Choices(
         target,
         epsilon,
         preset=preset,
         failure_probability=ALPHA,
         batch=batch,
-        rounds=rounds,
+        rounds=CAP // (batch * SITES),
         exact_thresholds=True,
         public_development=True,
         adjacency="zero-out",
@@ -98,7 +110,19 @@ def cell(people: Population, preset: Preset, target: float, epsilon: float, batc
     registration = register(choices, people.development, development_part(people.development, "record", 1.0))
     sites = sites_of(people, registration)
     exact = truth(registration, sites, [1.0 / SITES] * SITES)
-    return Cell(registration, exact, simulate(registration, sites, trials=TRIALS, seed=SEED))
+    found = simulate(registration, sites, trials=TRIALS, seed=SEED)
+    setting = (draw, target, epsilon, batch, preset)
+    facts = (*limits(exact, target), int((exact.risk > target).sum()))
+    return pl.DataFrame(
+        [
+            (*setting, trial, bool(sure), int(records), float(exact.risk[j]) if sure else None, *facts)
+            for trial, (sure, records, j) in enumerate(
+                zip(found.certified, found.records, found.threshold, strict=True)
+            )
+        ],
+        schema=SCHEMA,
+        orient="row",
+    )
 
 
 def limits(exact: Truth, target: float) -> tuple[float, float, float]:
@@ -113,76 +137,86 @@ def limits(exact: Truth, target: float) -> tuple[float, float, float]:
     return any_certificate, known, union
 
 
-def pair(people: Population, target: float, epsilon: float, cells: list[Cell], batch: int = 200) -> tuple[Cell, Cell]:
-    """Both presets on the same events; kept in `cells` for the count of violations."""
-    default, paper = (cell(people, preset, target, epsilon, batch) for preset in PRESETS)
-    cells += [default, paper]
+def settings() -> Iterator[tuple[int, float, float, int]]:
+    """Which draw, target, epsilon and batch are shown, each once."""
+    yield from ((0, target, epsilon, WIDE) for target in TARGETS for epsilon in EPSILONS)
+    yield from ((0, target, math.inf, batch) for target in TARGETS for batch in BATCHES if batch != WIDE)
+    yield from ((draw, 0.2, math.inf, WIDE) for draw in OTHER_DRAWS)
+
+
+def pair(frame: pl.DataFrame, target: float, epsilon: float, *, draw: int = 0, batch: int = WIDE) -> tuple[Cell, Cell]:
+    """Both presets on the same events."""
+    here = (pl.col("draw") == draw) & (pl.col("target") == target)
+    part = frame.filter(here & (pl.col("epsilon") == epsilon) & (pl.col("batch") == batch))
+    default, paper = (Cell(part.filter(pl.col("preset") == preset)) for preset in PRESETS)
     return default, paper
 
 
 def ratio(paper: Cell, default: Cell) -> str:
     """How many times more records the paper's rule takes; a lower bound where it abstains in some trials."""
-    sign = "" if paper.certified == TRIALS else "at least "
+    sign = "" if paper.certified == paper.trials.height else "at least "
     return f"{sign}{paper.used / default.used:.1f}"
 
 
-def main_rows(people: Population, cells: list[Cell]) -> Iterator[list[str]]:
+def main_rows(frame: pl.DataFrame) -> Iterator[list[str]]:
     for target in TARGETS:
         for epsilon in EPSILONS:
-            default, paper = pair(people, target, epsilon, cells)
-            _, known, union = limits(default.exact, target)
+            default, paper = pair(frame, target, epsilon)
             yield [
                 f"{target:g}", words(epsilon), f"{default.certified}", default.records(), f"{paper.certified}",
-                paper.records(), ratio(paper, default), f"{known:,.0f} / {union:,.0f}",
+                paper.records(), ratio(paper, default), f"{default.fact('known'):,.0f} / {default.fact('union'):,.0f}",
                 f"{default.violations} / {paper.violations}",
             ]  # fmt: skip
 
 
-def batch_rows(people: Population, cells: list[Cell]) -> Iterator[list[str]]:
+def batch_rows(frame: pl.DataFrame) -> Iterator[list[str]]:
     for target in TARGETS:
         for batch in BATCHES:
-            kept = cells if batch != BATCHES[0] else []  # the first table has counted that one
-            default, paper = pair(people, target, math.inf, kept, batch)
-            any_certificate, known, _ = limits(default.exact, target)
+            default, paper = pair(frame, target, math.inf, batch=batch)
             yield [
                 f"{target:g}", f"{batch}", default.records(), paper.records(), ratio(paper, default),
-                f"{any_certificate:,.0f}", f"{known:,.0f}", f"{default.used / known:.1f}",
-                f"{default.violations} / {paper.violations}",
+                f"{default.fact('any'):,.0f}", f"{default.fact('known'):,.0f}",
+                f"{default.used / default.fact('known'):.1f}", f"{default.violations} / {paper.violations}",
             ]  # fmt: skip
 
 
-def draw_rows(cells: list[Cell]) -> Iterator[list[str]]:
-    for seed in OTHER_DRAWS:
-        default, paper = pair(population(seed), 0.2, math.inf, cells)
+def draw_rows(frame: pl.DataFrame) -> Iterator[list[str]]:
+    for draw in OTHER_DRAWS:
+        default, paper = pair(frame, 0.2, math.inf, draw=draw)
         yield [
-            f"{seed}", f"{limits(default.exact, 0.2)[1]:,.0f}", f"{default.certified}", default.records(),
+            f"{draw}", f"{default.fact('known'):,.0f}", f"{default.certified}", default.records(),
             f"{paper.certified}", paper.records(), ratio(paper, default),
             f"{default.violations} / {paper.violations}",
         ]  # fmt: skip
 
 
-def verdict(cells: list[Cell]) -> str:
+def verdict(frame: pl.DataFrame) -> str:
     """The sentence on violations, with how many thresholds could have given one."""
-    certified, violations = (sum(getattr(each, name) for each in cells) for name in ("certified", "violations"))
-    bad = [int((cells[0].exact.risk > target).sum()) for target in TARGETS]
+    certified, violations = Cell(frame).certified, Cell(frame).violations
+    bad = [int(pair(frame, target, math.inf)[0].fact("risky")) for target in TARGETS]
     return f"""\
 ## Violations
 
-Over all three tables {certified:,} of {len(cells) * TRIALS:,} trials certified a threshold, and {violations} of those
+Over all three tables {certified:,} of {frame.height:,} trials certified a threshold, and {violations} of those
 thresholds have a true risk above target. There was room for error: of the 20 thresholds of population L,
 {bad[0]} have a true risk above {TARGETS[0]:g} and {bad[1]} above {TARGETS[1]:g}. The bounds hold at every round and
 threshold at once, so fewer violations than the failure probability allows are expected."""
 
 
-def main() -> None:
-    people, cells = population(0), list[Cell]()
+def page(frame: pl.DataFrame) -> list[str]:
+    """Return the page's parts, from the outcomes of all trials."""
     tables = [
-        markdown(MAIN_HEADER, main_rows(people, cells)),
-        markdown(BATCH_HEADER, batch_rows(people, cells)),
-        markdown(DRAW_HEADER, draw_rows(cells)),
+        markdown(MAIN_HEADER, main_rows(frame)),
+        markdown(BATCH_HEADER, batch_rows(frame)),
+        markdown(DRAW_HEADER, draw_rows(frame)),
     ]
-    parts = [HEAD, tables[0], READING, tables[1], BATCH_READING, tables[2], DRAW_READING, verdict(cells)]
-    publish("population-l.md", parts)
+    return [HEAD, tables[0], READING, tables[1], BATCH_READING, tables[2], DRAW_READING, verdict(frame)]
+
+
+def main() -> None:
+    frame = pl.concat(cell(*setting, preset) for setting in settings() for preset in PRESETS)
+    frame.write_parquet(RECORDS, compression="zstd", compression_level=19)
+    publish("population-l.md", page(frame))
 
 
 MAIN_HEADER = (
@@ -205,6 +239,8 @@ HEAD = f"""\
 Made by
 
     python -m research.benchmarks.population_l
+
+What every trial gave is in `research/results/population_l.parquet`.
 
 Population L is a synthetic population for label-cost figures: {DRAWS} draws with seed 0,
 loss ~ Bernoulli(0.41), score = Phi(Z + sqrt(2) Phi^-1(0.74) (1 - loss)). The first {DEVELOPMENT} give 20 thresholds at

@@ -1,0 +1,42 @@
+"""Pages of results are what the records of every trial say: made again from them, they come out byte for byte.
+
+Mutants killed: a page edited by hand, a page made from other records, a trial left out of the records or kept twice, a
+figure counted otherwise than on the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+import pytest
+
+from research.benchmarks import population_l
+from research.pages import RESULTS
+
+
+class Kept(NamedTuple):
+    """A page, its records, how it is made from them, and which columns name a trial."""
+
+    records: Path
+    made: Callable[[pl.DataFrame], list[str]]
+    keys: tuple[str, ...]
+    trials: int
+
+
+PAGES = {
+    "population-l.md": Kept(
+        population_l.RECORDS, population_l.page, ("draw", "target", "epsilon", "batch", "preset", "trial"), 7_600
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_follows_from_the_records(name: str) -> None:
+    kept = PAGES[name]
+    frame = pl.read_parquet(kept.records)
+    assert frame.height == frame.select(kept.keys).n_unique() == kept.trials
+    made = "\n\n".join(kept.made(frame)) + "\n"
+    assert (RESULTS / name).read_text(encoding="utf-8") == made
