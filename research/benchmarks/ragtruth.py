@@ -1,6 +1,7 @@
 """RAGTruth with a published detector's scores: (a) the paper's regime, (b) sources as units, one pass.
 
-Writes docs/results/ragtruth.md. Run: python -m research.benchmarks.ragtruth DATA_FOLDER (or set FEDSRC_DATA)
+Writes docs/results/ragtruth.md and, run by run, research/results/ragtruth.parquet.
+Run: python -m research.benchmarks.ragtruth DATA_FOLDER (or set FEDSRC_DATA)
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -23,7 +25,7 @@ from fedsrc.records.units import Records, Unit, units_of
 from fedsrc.server.recruiter import whole
 from fedsrc.simulate.population import Support, truth, uniform
 from fedsrc.simulate.trials import Draw, simulate, streams
-from research.pages import markdown, publish, records_of, words
+from research.pages import FIGURES, markdown, publish, records_of, words
 
 FILE, DETECTOR = Path("ragtruth", "detector_scores.csv.gz"), "track_b_modernbert"
 SEEDS, SITES, SHARE = 20, 5, 0.2
@@ -31,7 +33,13 @@ TARGETS, EPSILONS = (0.10, 0.15, 0.20, 0.30), (math.inf, 8.0, 4.0, 2.0, 1.0)
 PRESETS: tuple[Preset, Preset] = ("default", "paper")
 TASKS = ("Data2txt", "QA", "Summary")
 WHOLE = 200  # the default batch: more than any task has sources, so a site answers once
-BATCHES = (WHOLE, 75, 60, 50, 25)
+BATCHES, BATCH_TARGET, POLICIES = (WHOLE, 75, 60, 50, 25), 0.30, ("final", "first")
+RECORDS = FIGURES / "ragtruth.parquet"
+SCHEMA = {
+    "draw": pl.String, "preset": pl.String, "target": pl.Float64, "epsilon": pl.Float64, "batch": pl.Int64,
+    "policy": pl.String, "seed": pl.Int64, "records": pl.Int64, "acceptance": pl.Float64, "risk": pl.Float64,
+    "same_events": pl.Boolean, "releases": pl.Int64,
+}  # fmt: skip  # acceptance and risk are those of the certified threshold, none where it abstained
 
 
 @dataclass(frozen=True)
@@ -149,45 +157,86 @@ def same_events(data: Split, seed: int) -> bool:
     return bool(np.array_equal(seen[0], seen[1]))
 
 
-def regime_rows(splits: list[Split], cells: dict[Preset, list[Cell]]) -> Iterator[list[str]]:
+class Setting(NamedTuple):
+    """How one cell is run; with replacement, batch and policy are the defaults."""
+
+    draw: Draw
+    preset: Preset
+    target: float
+    epsilon: float
+    batch: int = WHOLE
+    policy: str = "first"
+
+    @property
+    def choices(self) -> Choices:
+        choices = Choices(self.target, self.epsilon, preset=self.preset, adjacency="zero-out")
+        if self.draw == "with replacement":
+            return choices
+        rounds = math.ceil(150 / self.batch)
+        return replace(choices, unit="source", batch=self.batch, rounds=rounds, policy=self.policy)
+
+
+def settings() -> list[Setting]:
+    """Which cells are shown, each once."""
+    every = [(preset, target, epsilon) for preset in PRESETS for target in TARGETS for epsilon in EPSILONS]
+    drawn = [Setting("with replacement", *each) for each in every]
+    once = [Setting("once", *each, policy="final") for each in every]
+    smaller = [
+        Setting("once", "default", BATCH_TARGET, epsilon, batch, policy)
+        for policy in POLICIES
+        for batch in BATCHES
+        for epsilon in EPSILONS[:4]
+    ]
+    return list(dict.fromkeys([*drawn, *once, *smaller]))
+
+
+def trials(splits: dict[Draw, list[Split]]) -> pl.DataFrame:
+    """Run every seed of every cell, a row each."""
+    same = [same_events(data, seed) for seed, data in enumerate(splits["with replacement"])]
+    sources = [sources_per_site(data) for data in splits["once"]]
+    rows = []
+    for setting in settings():
+        once = setting.draw == "once"
+        for seed, data in enumerate(splits[setting.draw]):
+            found = outcome(data, setting.choices, seed, setting.draw)
+            releases = sum(requests_for(n, setting.batch) for n in sources[seed]) if once else None
+            shown = found.certified or (None, None)
+            rows.append((*setting, seed, found.records, *shown, None if once else same[seed], releases))
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def part(frame: pl.DataFrame, setting: Setting) -> pl.DataFrame:
+    """Return the rows of one cell."""
+    return frame.filter(pl.all_horizontal(pl.col(name) == value for name, value in setting._asdict().items()))
+
+
+def cell_of(frame: pl.DataFrame, setting: Setting) -> Cell:
+    shown = part(frame, setting).select("records", "acceptance", "risk").iter_rows()
+    return Cell(setting.target, [Outcome(n, None if risk is None else (a, risk)) for n, a, risk in shown])
+
+
+def cells_of(frame: pl.DataFrame, draw: Draw, preset: Preset, policy: str) -> list[Cell]:
+    """Return the cells of every target and epsilon."""
+    return [
+        cell_of(frame, Setting(draw, preset, target, epsilon, WHOLE, policy))
+        for target in TARGETS
+        for epsilon in EPSILONS
+    ]
+
+
+def regime_rows(cells: dict[Preset, list[Cell]]) -> Iterator[list[str]]:
     """Table (a)."""
-    for target in TARGETS:
-        for epsilon in EPSILONS:
-            row = [f"{target:.2f}", words(epsilon)]
-            for preset in PRESETS:
-                choices = Choices(target, epsilon, preset=preset, adjacency="zero-out")
-                runs = [outcome(data, choices, seed, "with replacement") for seed, data in enumerate(splits)]
-                cell = Cell(target, runs)
-                cells[preset].append(cell)
-                row += [cell.count(), cell.records(), *cell.means()]
-            yield row
+    places = [(target, epsilon) for target in TARGETS for epsilon in EPSILONS]
+    for (target, epsilon), *both in zip(places, *(cells[preset] for preset in PRESETS), strict=True):
+        shown = [each for cell in both for each in (cell.count(), cell.records(), *cell.means())]
+        yield [f"{target:.2f}", words(epsilon), *shown]
 
 
-def one_pass(
-    splits: list[Split], target: float, epsilon: float, *, batch: int = WHOLE, policy: str = "final",
-    preset: Preset = "default",
-) -> Cell:  # fmt: skip
-    """Every source once, in a fresh order per seed."""
-    choices = Choices(
-        target,
-        epsilon,
-        preset=preset,
-        adjacency="zero-out",
-        unit="source",
-        batch=batch,
-        rounds=math.ceil(150 / batch),
-        policy=policy,
-    )
-    return Cell(target, [outcome(data, choices, seed, "once") for seed, data in enumerate(splits)])
-
-
-def pass_rows(splits: list[Split], cells: list[Cell]) -> Iterator[list[str]]:
+def pass_rows(cells: list[Cell]) -> Iterator[list[str]]:
     """Table (b)."""
-    for target in TARGETS:
-        for epsilon in EPSILONS:
-            cell = one_pass(splits, target, epsilon)
-            cells.append(cell)
-            yield [f"{target:.2f}", words(epsilon), cell.count(), *cell.means(), f"{cell.above}"]
+    places = [(target, epsilon) for target in TARGETS for epsilon in EPSILONS]
+    for (target, epsilon), cell in zip(places, cells, strict=True):
+        yield [f"{target:.2f}", words(epsilon), cell.count(), *cell.means(), f"{cell.above}"]
 
 
 def sources_per_site(data: Split) -> list[int]:
@@ -204,13 +253,13 @@ def requests_for(units: int, batch: int) -> int:
     return count
 
 
-def batch_rows(splits: list[Split]) -> Iterator[list[str]]:
+def batch_rows(frame: pl.DataFrame) -> Iterator[list[str]]:
     """Certified seeds at target 0.30 by batch, decided at the end or at the first certificate."""
-    for policy in ("final", "first"):
+    for policy in POLICIES:
         for batch in BATCHES:
-            cells = [one_pass(splits, 0.30, epsilon, batch=batch, policy=policy) for epsilon in EPSILONS[:4]]
-            releases = np.mean([requests_for(n, batch) for data in splits for n in sources_per_site(data)]) * len(TASKS)
-            yield [policy, f"{batch}", f"{releases:.1f}", *(cell.count() for cell in cells)]
+            here = [Setting("once", "default", BATCH_TARGET, epsilon, batch, policy) for epsilon in EPSILONS[:4]]
+            releases = part(frame, here[0])["releases"].to_numpy().mean()
+            yield [policy, f"{batch}", f"{releases:.1f}", *(cell_of(frame, each).count() for each in here)]
 
 
 def regime_reading(cells: dict[Preset, list[Cell]], same: int) -> str:
@@ -261,19 +310,25 @@ def main() -> None:
     if not folder:
         sys.exit("error: no data folder\nhint: python -m research.benchmarks.ragtruth DATA_FOLDER, or set FEDSRC_DATA")
     table = read(Path(folder))
-    as_records, as_sources = ([split(table, seed, unit) for seed in range(SEEDS)] for unit in UNITS)
-    regime: dict[Preset, list[Cell]] = {"default": [], "paper": []}
-    once: list[Cell] = []
-    table_a = markdown(REGIME_HEADER, regime_rows(as_records, regime))
-    same = sum(same_events(data, seed) for seed, data in enumerate(as_records))
-    table_b = markdown(PASS_HEADER, pass_rows(as_sources, once))
-    paper = sum(len(one_pass(as_sources, r, e, preset="paper").found) for r in TARGETS for e in EPSILONS)
-    table_c = markdown(BATCH_HEADER, batch_rows(as_sources))
-    readings = regime_reading(regime, same), pass_reading(once, paper)
-    publish("ragtruth.md", [HEAD, table_a, readings[0], PASS_HEAD, table_b, readings[1], table_c, BATCH_READING])
+    units: dict[Draw, Unit] = {"with replacement": "record", "once": "source"}
+    frame = trials({draw: [split(table, seed, unit) for seed in range(SEEDS)] for draw, unit in units.items()})
+    frame.write_parquet(RECORDS, compression="zstd", compression_level=19)
+    publish("ragtruth.md", page(frame))
 
 
-UNITS: tuple[Unit, Unit] = ("record", "source")
+def page(frame: pl.DataFrame) -> list[str]:
+    """Return the page's parts, from the outcomes of all runs."""
+    regime = {preset: cells_of(frame, "with replacement", preset, "first") for preset in PRESETS}
+    once, paper = (cells_of(frame, "once", preset, "final") for preset in PRESETS)
+    same = frame.filter(pl.col("same_events"))["seed"].n_unique()
+    readings = regime_reading(regime, same), pass_reading(once, sum(len(cell.found) for cell in paper))
+    return [
+        HEAD, markdown(REGIME_HEADER, regime_rows(regime)), readings[0],
+        PASS_HEAD, markdown(PASS_HEADER, pass_rows(once)), readings[1],
+        markdown(BATCH_HEADER, batch_rows(frame)), BATCH_READING,
+    ]  # fmt: skip
+
+
 REGIME_HEADER = (
     "target risk", "epsilon",
     *(f"{preset}: {what}" for preset in PRESETS for what in ("certified", "events", "acceptance", "true risk")),
@@ -291,7 +346,8 @@ Made by
 where DATA_FOLDER holds `{FILE.as_posix()}`, the scores of published detectors on RAGTruth responses
 with their human labels. Used here: the test split, 2,700 responses to 450 sources (150 each of question
 answering, summaries and data-to-text; six models answer each source). Score: 1 - hallucination score of
-`{DETECTOR}`. Loss: 1 for a response that the annotators marked as unsupported (34.9% are).
+`{DETECTOR}`. Loss: 1 for a response that the annotators marked as unsupported (34.9% are). What every run
+gave is in `research/results/ragtruth.parquet`.
 
 Per seed, a fifth of the sources gives 20 thresholds (quantiles of their scores) and the other 360 sources, 2,160
 responses, calibrate. {SEEDS} seeds per cell, failure probability 0.05, delta 1e-6. An epsilon of `none` means no noise.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import polars as pl
 import pytest
 
-from research.benchmarks import population_l
+from research.benchmarks import population_l, ragtruth
 from research.pages import RESULTS
 
 
@@ -29,6 +29,9 @@ class Kept(NamedTuple):
 PAGES = {
     "population-l.md": Kept(
         population_l.RECORDS, population_l.page, ("draw", "target", "epsilon", "batch", "preset", "trial"), 7_600
+    ),
+    "ragtruth.md": Kept(
+        ragtruth.RECORDS, ragtruth.page, ("draw", "preset", "target", "epsilon", "batch", "policy", "seed"), 2_320
     ),
 }
 
