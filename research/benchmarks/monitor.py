@@ -1,7 +1,8 @@
 """The alarm after deployment: false alarms at the boundary, delay after a change, and RAGTruth's two splits.
 
-Writes docs/results/monitor.md. Run: python -m research.benchmarks.monitor TABLES_FOLDER  (ragtruth.parquet and
-ragtruth-fitted.parquet, as for research/benchmarks/scores.py)
+Writes docs/results/monitor.md and, run by run, research/results/monitor.parquet. Run: python -m
+research.benchmarks.monitor [TABLES_FOLDER]  (ragtruth.parquet and ragtruth-fitted.parquet, as for
+research/benchmarks/scores.py; without them the part about RAGTruth stays as it is)
 
 Simulated releases are those of a real monitor, with seeded discrete noise; they go through `fedsrc.server.alarm`, the
 fold of a real transcript. Wrong rules are tried on the same releases.
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from fedsrc.server.alarm import RoundSample, bets_of, evidence, fold, log_line, 
 from fedsrc.server.recruiter import whole
 from fedsrc.simulate.population import Support, truth, uniform
 from fedsrc.simulate.trials import discrete_gaussian, simulate
-from research.pages import markdown, publish, records_of, words
+from research.pages import FIGURES, RESULTS, markdown, publish, records_of, words
 
 Ints = NDArray[np.int64]
 RUNS, RISK, ACCEPTANCE, SLOTS = 10_000, 0.2, 0.5, 40
@@ -41,6 +41,8 @@ RUN_LENGTH, LONG = 20_000, 600
 EPSILONS = (math.inf, 4.0, 1.0)
 CHANGE, BEFORE, AFTER, DELAY_RUNS, DELAY_ROUNDS = 20, 0.15, (0.25, 0.3, 0.4), 1_000, 800
 SEEDS = 200
+PAGE, REAL = "monitor.md", "## RAGTruth, question answering"
+RECORDS = FIGURES / "monitor.parquet"
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,17 @@ class Single(Right):
         return above_single_line(self.reg, self.log_M)
 
 
+WRONG: dict[str, type[Right]] = {
+    "noise ignored": NoiseIgnored, "weights ignored": WeightsIgnored, "no spending": NoSpending,
+    "test repeated": Repeated,
+}  # fmt: skip
+DELAYED = ("probability", "run length", "one start")
+SCHEMA = {
+    "table": pl.String(), "setting": pl.String(), "epsilon": pl.Float64(), "after": pl.Float64(), "run": pl.Int32(),
+    **dict.fromkeys((*DELAYED, *WRONG), pl.Int16()),
+}  # fmt: skip  # a rule's column is the round in which it first rang, one more than there were where it did not
+
+
 # ---------------------------------------------------------------- (a), (b): nothing has changed
 
 
@@ -183,37 +196,44 @@ def first_rings(
     return first
 
 
-def boundary(scene: Scene, epsilon: float, place: int) -> list[str]:
-    """One row: how often each rule ever rings in ROUNDS rounds."""
+def kept(setting: tuple[str, str, float, float | None], rules: dict[str, Ints]) -> pl.DataFrame:
+    """One row per run: its setting, and the round in which each rule first rang."""
+    runs = len(next(iter(rules.values())))
+    facts = dict(zip(("table", "setting", "epsilon", "after"), setting, strict=True))
+    columns = {name: pl.lit(value, SCHEMA[name]) for name, value in facts.items()}
+    frame = pl.DataFrame({"run": np.arange(runs), **rules}).with_columns(**columns)
+    missing = [pl.lit(None, kind).alias(name) for name, kind in SCHEMA.items() if name not in frame.columns]
+    return frame.with_columns(missing).select(pl.col(name).cast(kind) for name, kind in SCHEMA.items())
+
+
+def boundary(scene: Scene, epsilon: float, place: int) -> pl.DataFrame:
+    """Run every rule for ROUNDS rounds; a rule is left out where it is the monitor itself."""
     reg = monitor(scene, epsilon, "probability")
-    kinds = (Right, NoiseIgnored, WeightsIgnored, NoSpending, Repeated)
-    first = first_rings(reg, scene, [kind(reg, RUNS) for kind in kinds], runs=RUNS, rounds=ROUNDS, seed=[10, place])
-    counts = [int((each <= ROUNDS).sum()) for each in first]
-    low, high = clopper_pearson(counts[0], RUNS, 0.05)
-    wrong = [f"{n:,}" for n in counts[1:]]
-    wrong[0] = wrong[0] if math.isfinite(epsilon) else ""
-    wrong[1] = wrong[1] if scene.weights else ""
-    return [scene.name, words(epsilon), f"{counts[0]:,}", f"[{low:.4f}, {high:.4f}]", *wrong]
+    kinds: dict[str, type[Right]] = {"probability": Right, **WRONG}
+    rules = [kind(reg, RUNS) for kind in kinds.values()]
+    first = first_rings(reg, scene, rules, runs=RUNS, rounds=ROUNDS, seed=[10, place])
+    same = {"noise ignored": math.isinf(epsilon), "weights ignored": not scene.weights}
+    found = {name: each for name, each in zip(kinds, first, strict=True) if not same.get(name, False)}
+    return kept(("boundary", scene.name, epsilon, None), found)
 
 
-def run_lengths(epsilon: float, place: int) -> list[str]:
-    """One row: mean units until an alarm, each run cut off after LONG rounds."""
+def run_lengths(epsilon: float, place: int) -> pl.DataFrame:
+    """Run until an alarm, each run cut off after LONG rounds."""
     reg = monitor(EQUAL, epsilon, "run length")
-    rules = [kind(reg, RUNS) for kind in (Right, NoiseIgnored)]
+    kinds: dict[str, type[Right]] = {"run length": Right, "noise ignored": NoiseIgnored}
+    rules = [kind(reg, RUNS) for kind in kinds.values()]
     first = first_rings(reg, EQUAL, rules, runs=RUNS, rounds=LONG, seed=[20, place])
-    size = sum(EQUAL.slots)
-    units = [np.minimum(each, LONG) * size for each in first]
-    mean, error = units[0].mean(), 1.96 * units[0].std(ddof=1) / math.sqrt(RUNS)
-    ignored = f"{units[1].mean():,.0f}" if math.isfinite(epsilon) else ""
-    ever = f"{(first[0] <= LONG).mean():.1%}"
-    return [words(epsilon), f"{mean:,.0f}", f"[{mean - error:,.0f}, {mean + error:,.0f}]", ever, ignored]
+    found = dict(zip(kinds, first, strict=True))
+    if math.isinf(epsilon):
+        del found["noise ignored"]
+    return kept(("run length", EQUAL.name, epsilon, None), found)
 
 
 # ---------------------------------------------------------------- (c): a change
 
 
-def delays(epsilon: float, after: float, place: int) -> list[str]:
-    """One row: units from the change to the alarm, by both guarantees and by a single start."""
+def delays(epsilon: float, after: float, place: int) -> pl.DataFrame:
+    """Run over a change, by both guarantees and by a single start."""
     rng = np.random.default_rng([30, place])
     regs = [monitor(EQUAL, epsilon, "probability"), monitor(EQUAL, epsilon, "run length")]
     rules: list[Right] = [Right(regs[0], DELAY_RUNS), Right(regs[1], DELAY_RUNS), Single(regs[0], DELAY_RUNS)]
@@ -225,26 +245,68 @@ def delays(epsilon: float, after: float, place: int) -> list[str]:
             found[(found > DELAY_ROUNDS) & rule.rings(seen, t)] = t
         if all((found <= DELAY_ROUNDS).all() for found in first):
             break
+    return kept(("change", EQUAL.name, epsilon, after), dict(zip(DELAYED, first, strict=True)))
+
+
+# ---------------------------------------------------------------- tables (a) to (c), from what was kept
+
+
+def cells(frame: pl.DataFrame, table: str) -> Iterator[tuple[tuple[str, float, float], pl.DataFrame]]:
+    """Yield the runs of each setting of a table, with its name, epsilon and risk after the change."""
+    here = frame.filter(pl.col("table") == table)
+    for (name, epsilon, after), part in here.group_by("setting", "epsilon", "after", maintain_order=True):
+        yield (str(name), float(str(epsilon)), math.nan if after is None else float(str(after))), part
+
+
+def rounds_of(part: pl.DataFrame, rule: str) -> Ints | None:
+    """Return the round in which a rule first rang, by run; None where it was not tried."""
+    found = part[rule]
+    return None if found.null_count() else found.to_numpy().astype(np.int64)
+
+
+def rang(part: pl.DataFrame, rule: str) -> int | None:
+    """Count the runs in which a rule ever rang."""
+    found = rounds_of(part, rule)
+    return None if found is None else int((found <= ROUNDS).sum())
+
+
+def boundary_rows(frame: pl.DataFrame) -> Iterator[list[str]]:
+    for (name, epsilon, _), part in cells(frame, "boundary"):
+        count = rang(part, "probability") or 0
+        low, high = clopper_pearson(count, part.height, 0.05)
+        wrong = ["" if n is None else f"{n:,}" for n in (rang(part, rule) for rule in WRONG)]
+        yield [name, words(epsilon), f"{count:,}", f"[{low:.4f}, {high:.4f}]", *wrong]
+
+
+def length_rows(frame: pl.DataFrame) -> Iterator[list[str]]:
     size = sum(EQUAL.slots)
-    cells = []
-    for found in first:
-        late = found[found > CHANGE]
-        cells.append(f"{(late - CHANGE).mean() * size:,.0f}{'' if (late <= DELAY_ROUNDS).all() else ' or more'}")
-    limits = (
-        detector.told_delay(ACCEPTANCE, after, RISK, FALSE_ALARM),
-        detector.least_delay(ACCEPTANCE, after, RISK, RUN_LENGTH),
-    )
-    early = int((first[0] <= CHANGE).sum())
-    return [
-        f"{after:g}",
-        words(epsilon),
-        cells[0],
-        f"{limits[0]:,.0f}",
-        cells[1],
-        f"{limits[1]:,.0f}",
-        cells[2],
-        f"{early}",
-    ]
+    for (_, epsilon, _), part in cells(frame, "run length"):
+        first, wrong = (rounds_of(part, rule) for rule in ("run length", "noise ignored"))
+        assert first is not None
+        units = np.minimum(first, LONG) * size
+        mean, error = units.mean(), 1.96 * units.std(ddof=1) / math.sqrt(part.height)
+        ignored = "" if wrong is None else f"{(np.minimum(wrong, LONG) * size).mean():,.0f}"
+        ever = f"{(first <= LONG).mean():.1%}"
+        yield [words(epsilon), f"{mean:,.0f}", f"[{mean - error:,.0f}, {mean + error:,.0f}]", ever, ignored]
+
+
+def delay_rows(frame: pl.DataFrame) -> Iterator[list[str]]:
+    """Units from the change to the alarm, beside the limits."""
+    size = sum(EQUAL.slots)
+    for (_, epsilon, after), part in cells(frame, "change"):
+        first = [part[rule].to_numpy().astype(np.int64) for rule in DELAYED]
+        shown = []
+        for found in first:
+            late = found[found > CHANGE]
+            shown.append(f"{(late - CHANGE).mean() * size:,.0f}{'' if (late <= DELAY_ROUNDS).all() else ' or more'}")
+        told, least = (
+            detector.told_delay(ACCEPTANCE, after, RISK, FALSE_ALARM),
+            detector.least_delay(ACCEPTANCE, after, RISK, RUN_LENGTH),
+        )
+        early = f"{int((first[0] <= CHANGE).sum())}"
+        yield [
+            f"{after:g}", words(epsilon), shown[0], f"{told:,.0f}", shown[1], f"{least:,.0f}", shown[2], early,
+        ]  # fmt: skip
 
 
 # ---------------------------------------------------------------- (d): RAGTruth
@@ -360,41 +422,42 @@ def told_so(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def boundary_rows() -> Iterator[list[str]]:
+def simulated() -> Iterator[pl.DataFrame]:
+    """Run all settings of the first three tables."""
     for i, scene in enumerate((EQUAL, DIFFERENT, GOOD_ONE_SILENT)):
         for k, epsilon in enumerate(EPSILONS):
             yield boundary(scene, epsilon, 10 * i + k)
             told_so(f"boundary {i} {epsilon}")
-
-
-def main() -> None:
-    began = time.monotonic()
-    tables = ragtruth(Path(sys.argv[1]))
-    stories = [told(story, tables, i) for i, story in enumerate(STORIES)]
-    told_so("\n".join(map(str, stories)))
-    if "--stories" in sys.argv:
-        return
-    silent = list(boundary_rows())
-    lengths = [run_lengths(epsilon, i) for i, epsilon in enumerate(EPSILONS)]
+    for i, epsilon in enumerate(EPSILONS):
+        yield run_lengths(epsilon, i)
     told_so("run lengths")
-    late = [delays(e, R, 10 * i + k) for i, R in enumerate(AFTER) for k, e in enumerate(EPSILONS)]
+    for i, after in enumerate(AFTER):
+        for k, epsilon in enumerate(EPSILONS):
+            yield delays(epsilon, after, 10 * i + k)
+
+
+def page(frame: pl.DataFrame) -> list[str]:
+    """Return the page's parts but the last, from the rings of all runs."""
+    silent, lengths = list(boundary_rows(frame)), list(length_rows(frame))
     worst = max(int(row[2].replace(",", "")) for row in silent)
     shortest = min(int(row[1].replace(",", "")) for row in lengths)
     size = sum(EQUAL.slots)
-    base = [float(tables[name].loss.mean()) for name in ("train", "test")]
-    publish("monitor.md", [
+    return [
         "# The alarm after deployment",
         f"While nothing has changed, a monitor may ring with probability {FALSE_ALARM} at most. In {RUNS:,} runs of"
         f" each setting, at the boundary where the risk is exactly the line, it rang in {worst:,} at most. With a run"
         f" length of {RUN_LENGTH:,} units registered, the mean until a false alarm was at least {shortest:,}.",
+        "The first three tables are made by `python -m research.benchmarks.monitor`; the round in which each rule first"
+        " rang, in every run, is in `research/results/monitor.parquet`. Releases are those of a real monitor but for"
+        " the seed of their noise, and go through the same fold (`fedsrc.server.alarm`). Intervals of shares are exact"
+        " (Clopper-Pearson).",
         "## False alarms when nothing has changed",
         f"{ROUNDS} rounds; 5 sites with {size} units a round in all, half of them accepted, line {RISK}. 'False alarms'"
         f" is the monitor, of {RUNS:,} runs; the columns after its interval are rules with a step left out or done"
         " wrong, on the same releases. 'Weights ignored' counts every site by what it sends. 'No spending' gives every"
         " start one and rings at the line of a single one. 'Test repeated' is a 5% test of all units so far, after"
         " every round.",
-        markdown(["setting", "epsilon", "false alarms", "95% interval", "noise ignored", "weights ignored",
-                  "no spending", "test repeated"], silent),
+        markdown(["setting", "epsilon", "false alarms", "95% interval", *WRONG], silent),
         "## Units until a false alarm",
         f"A run length of {RUN_LENGTH:,} units is registered ({RUN_LENGTH // size} rounds of {size}). {RUNS:,} runs at"
         f" the boundary, equal sites, each cut off after {LONG * size:,} units, so that the true means are larger.",
@@ -408,20 +471,40 @@ def main() -> None:
         " length (worst case, small information per unit). 'One start' is the same bets begun at deployment and never"
         " again.",
         markdown(["risk after", "epsilon", f"probability {FALSE_ALARM}", "limit", f"run length {RUN_LENGTH:,}", "limit",
-                  f"one start, probability {FALSE_ALARM}", "rang before"], late),
-        "## RAGTruth, question answering",
+                  f"one start, probability {FALSE_ALARM}", "rang before"], delay_rows(frame)),
+    ]  # fmt: skip
+
+
+def real_answers(folder: Path) -> list[str]:
+    """Return the last part of the page, from the tables of answers."""
+    tables = ragtruth(folder)
+    stories = [told(story, tables, i) for i, story in enumerate(STORIES)]
+    base = [float(tables[name].loss.mean()) for name in ("train", "test")]
+    return [
+        REAL,
         f"{base[0]:.1%} of the answers of the train split are unsupported, {base[1]:.1%} of the test split. Sources are"
         f" units, each used once in a random order, {STORY_BATCH} a round; the score is the fine-tuned detector of"
         " [scores](scores.md), thresholds are 10 quantiles of its development sources, which take no other part."
         f" {SEEDS} orders and noises; monitors ring with probability {FALSE_ALARM} at most. Risks are those of the"
-        " threshold certified most often, over all sources of the split.",
+        " threshold certified most often, over all sources of the split. Made with the first three by"
+        " `python -m research.benchmarks.monitor TABLES_FOLDER`, where TABLES_FOLDER has those of [scores](scores.md);"
+        " these runs are not kept one by one.",
         markdown(["certified on", "deployed on", "target", "epsilon", "certified", "risk where certified",
                   "risk where deployed", "alarms", "sources until the alarm, median"], stories),
-        f"Made by `python -m research.benchmarks.monitor TABLES_FOLDER` in {time.monotonic() - began:.0f} s;"
-        " TABLES_FOLDER holds the tables of [scores](scores.md). Intervals of shares are exact (Clopper-Pearson)."
-        " Releases are those of a real monitor but for the seed of their noise, and go through the same fold"
-        " (`fedsrc.server.alarm`).",
-    ])  # fmt: skip
+    ]  # fmt: skip
+
+
+def as_it_was() -> list[str]:
+    """Return the last part of the published page."""
+    text = (RESULTS / PAGE).read_text(encoding="utf-8")
+    return [text[text.index(REAL) :].rstrip("\n")]
+
+
+def main() -> None:
+    last = real_answers(Path(sys.argv[1])) if len(sys.argv) > 1 else as_it_was()
+    frame = pl.concat(simulated())
+    frame.write_parquet(RECORDS, compression="zstd", compression_level=19)
+    publish(PAGE, [*page(frame), *last])
 
 
 if __name__ == "__main__":
