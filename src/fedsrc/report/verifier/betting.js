@@ -6,7 +6,7 @@ import { isFixed } from "./registration.js";
 /**
  * A row of bounds at a look.
  * @typedef {{risk: number, lower: number}} Row
- * @typedef {{rows: Row[], report: () => any[]}} Look
+ * @typedef {{rows: Row[], eta: () => number, report: () => any[]}} Look
  */
 
 /** Lower bounds on acceptance by (iv), at every threshold. @param {any} registration @param {any} tally
@@ -77,8 +77,13 @@ export class Betting {
     const lower = acceptance(this.registration, tally, loss);
     this.lower = this.fixed ? lower.map((value, j) => Math.max(value, this.lower[j])) : lower;
     const rows = this.rejected.map((row, j) => ({ risk: this.ladder(row), lower: this.lower[j] }));
-    const report = () => rows.map((row, j) => this.report(tally, totals, j, loss));
-    return { rows, report };
+    return { rows, eta: () => tally.eta, report: () => this.reports(tally) };
+  }
+
+  /** What is reported of every row, with what was charged since. @param {any} tally */
+  reports(tally) {
+    const [totals, loss] = [tally.totals, 1e-9 + 1e-15 * tally.slots * this.m];
+    return this.lines.map((_, j) => this.report(tally, totals, j, loss));
   }
 
   /** (iv) Ladder: the smallest rung from which on every one is rejected. @param {boolean[]} row */

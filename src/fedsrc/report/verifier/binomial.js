@@ -1,5 +1,6 @@
 // Tails of binomial laws, for exact counts. docs/theory/13-sealed.md, "Exact counts".
 "use strict";
+import { halving } from "./numbers.js";
 
 /** log of n!, by its product below 20 and Stirling's series above. @param {number} n */
 function logFactorial(n) {
@@ -10,6 +11,13 @@ function logFactorial(n) {
   }
   const x = n + 1;
   return (x - 0.5) * Math.log(x) - x + 0.91893853320467274178 + 1 / (12 * x) - 1 / (360 * x ** 3) + 1 / (1260 * x ** 5);
+}
+
+/** The largest p at which P(Bin(n, p) <= k) is alpha (Clopper and Pearson). @param {number} k @param {number} n
+ * @param {number} alpha */
+export function binomialUpper(k, n, alpha) {
+  if (k >= n) return 1;
+  return halving((p) => Math.log(alpha) - logBinomialTail(k, n, p), 0, 1);
 }
 
 /** log P(Bin(n, p) <= k). @param {number} k @param {number} n @param {number} p */

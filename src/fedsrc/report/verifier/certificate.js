@@ -1,7 +1,7 @@
 // The certificate computed again from registration and transcript, and compared. docs/format.md, "Certificate".
 "use strict";
 import { sum } from "./numbers.js";
-import { Wrong } from "./outcome.js";
+import { Wrong, must } from "./outcome.js";
 import { widened } from "./printing.js";
 import { epsilonOf } from "./privacy.js";
 import { openMechanism } from "./mechanism.js";
@@ -55,7 +55,9 @@ function alsoCertified({ registration, looks }, missed) {
 
 /** The time of a release so many days later, as certificates write it. @param {string} time @param {number} days */
 function later(time, days) {
-  return new Date(Date.parse(time) + days * 86_400_000).toISOString().replace(/\.\d+Z$/, "+00:00");
+  const found = new Date(Date.parse(time) + days * 86_400_000).toISOString();
+  must(/^\d{4}-/.test(found), "it would expire after the year 9999", "certificate");
+  return found.replace(/\.\d+Z$/, "+00:00");
 }
 
 /** Rows of the last look. @param {Replay} replay @param {number} missed */
@@ -101,7 +103,7 @@ export function certificateOf(words, replay, head, lines) {
       also_certified: also,
     assumptions: assumptions(words, facts), does_not_say: doesNotSay(words, facts), claim,
     calibrated: times.at(-1) ?? "", expires: times.length ? later(times[0], claim.validity_days) : "",
-    eta: looks.length ? tally?.eta : null, every_target: certificate.method !== "sealed" && isFixed(registration),
+    eta: looks.at(-1)?.eta() ?? null, every_target: certificate.method !== "sealed" && isFixed(registration),
     evidence: looks.map(({ round, records, rows: seen }) => ({
       round, records,
         risk_upper: widened(Math.min(1,

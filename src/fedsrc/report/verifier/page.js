@@ -47,7 +47,8 @@ function show(outcome, of) {
     made("li", [made("span", [SIGNS[part.result]], `how ${part.result === "checked" ? "checked" : ""}`),
       made("span", [`${part.name}: ${part.words}`])]));
   const claim = outcome.verdict === VERIFIED && outcome.statement && notes.length === 0
-    ? [made("p", [`The certificate (${outcome.status}) says: `, made("bdi", [outcome.statement])])] : [];
+    ? [made("p", [`The certificate (${outcome.status}) says: `, made("bdi", [outcome.statement])]),
+      made("p", ["It is of: ", made("bdi", [outcome.about])])] : [];
   at("recompute-result").replaceChildren(made("p", [of]), verdict, ...said, made("ul", lines, "known"), ...claim);
 }
 
@@ -63,7 +64,7 @@ async function check(archive, of, data) {
   } catch (error) {
     const wrong = error instanceof Wrong;
     outcome = { verdict: wrong ? WRONG : BEYOND, why: wrong ? error.message : `the file could not be read (${error})`,
-      parts: [], key: null, status: null, statement: null };
+      parts: [], key: null, status: null, statement: null, about: "" };
   }
   at("recompute-progress").hidden = true;
   if (button) button.disabled = false;

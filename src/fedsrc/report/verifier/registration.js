@@ -52,7 +52,8 @@ export function validRegistration(registration) {
   must(new Set(sites.map((site) => site.name)).size === sites.length, "two sites have one name", WHERE);
   must(given.every((is) => is === given[0]), "only some sites have weights", WHERE);
   must(!given[0] || isOne(sites.map((site) => site.weight)), "its site weights do not sum to one", WHERE);
-  must(!claim.scale || claim.scale.worst !== claim.scale.best, "its score has no scale", WHERE);
+  const ends = claim.scale ? [claim.scale.worst, claim.scale.best].map((end) => numberIn(end) ?? NaN) : [0, 1];
+  must(ends[0] !== ends[1] && Number.isFinite(ends[1] - ends[0]), "its score has no scale", WHERE);
   must(privacy.unit === "source" || privacy.max_answers === 1, "a record has several answers", WHERE);
   must(aggregation.kind !== "holder" || sites.every((site) => site.key === null), "a holder's sites have keys", WHERE);
   goTogether(registration);
@@ -102,7 +103,7 @@ function validSealed({ claim, thresholds, certificate, encoding, schedule, sites
   must(isOne(looks.map((look) => look.share)) && isOne(targets.map((target) => target.share)),
     "shares do not sum to one", WHERE);
   must(targets[0].risk === claim.target_risk, "its first target is not the claim's", WHERE);
-  must(targets.every(({ risk }) => Math.abs(risk * 1e4 - Math.round(risk * 1e4)) < 1e-9),
+  must(targets.every(({ risk }) => Math.round(risk * 1e4) / 1e4 === risk),
     "a target has more than 4 decimals", WHERE);
   must(targets.length === 1 || Math.abs(targets[0].risk - targets[1].risk) >= 0.005 - 1e-12,
     "its targets are too close", WHERE);
@@ -128,6 +129,11 @@ function validOrigin({ thresholds, development, privacy }) {
   must(thresholds.origin !== "development" || privacy.epsilon === "inf", "exact quantiles with privacy", WHERE);
   if (!release) return;
   if (release.blocks) throw new Beyond("a development release of a panel");
+  must((release.labels ?? "people") === (development.labels ?? "people"),
+    "its development part and release have other labels", WHERE);
+  must(release.privacy.unit === "source" || release.privacy.max_answers === 1, "a record has several answers", WHERE);
+  must([...release.first, ...release.second].every((value) => Math.abs(Number(value)) < 2 ** 61),
+    "an integer of its development release is too large", WHERE);
   const own = scaleOf(openMechanism({ kind: "complementary", basis: "suffix", basis_bits: 8 }, release.privacy,
     release.grid.length, 1).squared, release.privacy);
   must(rises(release.grid) && release.grid[0] > 0 && release.grid.at(-1) < 1,
@@ -158,6 +164,7 @@ export function mechanismOf(registration, asked) {
   must(own === 0 ? scale === 0 : Math.abs(scale - own) <= 1e-9 * own,
     "the requests carry another noise than registered");
   must(scale <= Number.MAX_SAFE_INTEGER, "its noise is too large", WHERE);
+  must(Number.isInteger(scale * 2 ** 20), "the requests carry a noise that is no multiple of 2^-20");
   const made = make(scale);
   if (registration.encoding.kind === "contrasts") validShape(registration,
     /** @type {ReturnType<typeof shapedMechanism>} */ (made), scale);
@@ -176,9 +183,10 @@ function validShape({ encoding }, shaped, scale) {
 }
 
 /** @param {Registration} registration @param {number} largest */
-function noOverflow({ encoding, schedule, sites }, largest) {
-  if (encoding.kind === "complementary" || encoding.kind === "paired") return must(largest <= 2 ** 28,
+function noOverflow({ encoding, privacy, schedule, sites }, largest) {
+  must(encoding.kind === "contrasts" || massGrid(privacy) * 2 ** encoding.basis_bits <= 2 ** 28,
     "its masses are too fine", WHERE);
+  if (encoding.kind === "complementary" || encoding.kind === "paired") return;
   let [slots, round] = [0, 0];
   for (const size of roundSizes(schedule)) {
     if (++round > schedule.rounds) break;

@@ -12,9 +12,9 @@ import { Stitched } from "./stitched.js";
 import { Tally, integersOf } from "./tally.js";
 import { NOTHING } from "./transcript.js";
 
-/** @param {string} text UTC to the second */
-function isTime(text) {
-  const when = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/.test(text) ? new Date(text) : new Date(NaN);
+/** @param {string} text UTC to the second, of the years 1000 to 9999 */
+export function isTime(text) {
+  const when = /^[1-9]\d{3}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/.test(text) ? new Date(text) : new Date(NaN);
   return !Number.isNaN(when.valueOf()) && when.toISOString().replace(".000", "") === text;
 }
 
@@ -51,6 +51,8 @@ export class Replay {
     /** @type {string[]} times of releases in closed rounds */
     this.times = [];
     this.signatures = 0;
+    /** Noise up to the last closed round. */
+    this.noises = 0;
     /** @type {bigint[]} of every integer of every accepted release */
     this.sums = [];
     /** @type {string | null} */
@@ -220,7 +222,7 @@ export class Replay {
     this.ends[refused ? "refused" : "absent"]++;
     if (!this.charging) return;
     parts.forEach((slots, k) => { this.charged[k] += slots; });
-    this.pending.push(() => this.tally?.charge(request, parts));
+    this.tally?.charge(request, parts); // at once: what is reported includes it
   }
 
   /** @param {any} entry */
@@ -229,9 +231,10 @@ export class Replay {
     must(this.planned !== null && this.planned.length === 0 && this.open.size === 0,
       "a round is closed before all its requests are asked and settled");
     const tally = /** @type {Tally} */ (this.tally);
-    tally.noisesBefore = tally.noises;
+    tally.noisesBefore = this.noises;
     for (const fold of this.pending) fold();
     this.pending = [];
+    this.noises = tally.noises;
     this.times = this.releases.map((each) => each.time).sort();
     this.planned = null;
     this.rounds = round;

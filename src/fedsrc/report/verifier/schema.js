@@ -6,6 +6,7 @@ import { sameJson } from "./json.js";
 /** @typedef {Record<string, any>} Schema */
 
 const BIG = /^-?[1-9][0-9]{15,400}$/;
+const NOT_PRINTABLE = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/u; // control, direction and line characters, odd blanks
 
 /** A number that canonical JSON writes as text, or null. @param {any} value */
 export function numberIn(value) {
@@ -25,8 +26,24 @@ function isOf(value, type) {
   return typeof value === type;
 }
 
+/** The types of a field's values, or of those in its lists. @param {Schema} schema @returns {string[]} */
+function typesOf(schema) {
+  if (schema.anyOf) return schema.anyOf.flatMap(typesOf);
+  return schema.items ? typesOf(schema.items) : schema.type ? [schema.type] : [];
+}
+
+/** The types of fields by their names, wherever they are. @param {Schema} root @returns {Map<string, Set<string>>} */
+export function typesByName(root) {
+  const found = new Map();
+  for (const { properties = {} } of [root, .../** @type {Schema[]} */ (Object.values(root.$defs))])
+    for (const [name, schema] of Object.entries(properties))
+      found.set(name, new Set([...(found.get(name) ?? []), ...typesOf(/** @type {Schema} */ (schema))]));
+  return found;
+}
+
 /**
  * Refuse a value that is not as its schema says; every field is there, but for those left out while at their default.
+ * Where the root says `texts`, no other field than those has a number as text.
  * @param {any} value @param {Schema} schema @param {Schema} root @param {string} where
  */
 export function conforms(value, schema, root, where) {
@@ -58,7 +75,7 @@ export function conforms(value, schema, root, where) {
     if ([...value].length < (schema.minLength ?? 0)
       || [...value].length > (schema.maxLength ?? Infinity)) refuse("is too short or too long");
     if (schema.pattern && !new RegExp(schema.pattern, "u").test(value)) refuse("is not of the known form");
-    if (/[\u0000-\u001f\u007f-\u009f\u2028\u2029]/.test(value)) refuse("is not on one line");
+    if (NOT_PRINTABLE.test(value)) refuse("is not printable text on one line");
   }
   if (schema.type === "array") {
     if (value.length < (schema.minItems ?? 0)
@@ -82,6 +99,9 @@ function fieldsConform(value, schema, root, where, refuse) {
   for (const name of Object.keys(value)) {
     if (!Object.hasOwn(schema.properties, name)) refuse(`has an unknown field ${JSON.stringify(name)}`);
     if (Object.hasOwn(left, name) && sameJson(value[name], left[name])) refuse(`writes ${name}, which has its default`);
+    if (root.texts && typeof value[name] === "string" && !root.texts.includes(name)
+      && !typesOf(schema.properties[name]).includes("string") && !schema.properties[name].$ref)
+      refuse(`has text for the number ${name}`);
     conforms(value[name], schema.properties[name], root, `${where}.${name}`);
   }
   for (const name of Object.keys(schema.properties)) if (!(name in value

@@ -1,9 +1,10 @@
 // Sealed certificates: registered looks, exact lines, weights passed on. docs/format.md, "Sealed"; (xiii).
 "use strict";
 import { acceptance } from "./betting.js";
-import { logBinomialTail } from "./binomial.js";
+import { binomialUpper, logBinomialTail } from "./binomial.js";
 import { exactLine, hybridLine } from "./normal.js";
 import { down9, sum, up9 } from "./numbers.js";
+import { Beyond } from "./outcome.js";
 import { isFixed } from "./registration.js";
 import { sealedBets } from "./tally.js";
 
@@ -73,8 +74,8 @@ export class Sealed {
     this.lower = this.fixed ? lower.map((value, j) => Math.max(value, this.lower[j])) : lower;
     const rejected = [...this.rejected];
     const rows = this.lower.map((value, j) => ({ risk: this.risk(rejected, j), lower: value }));
-    const report = this.report(tally, D, rejected, weights, look);
-    return { rows, report: () => report };
+    const report = this.report(tally, { D, A }, rejected, weights, look);
+    return { rows, eta: () => eta, report: () => report };
   }
 
   /** Exact counts: what is charged counts as accepted and unsupported. @param {number} A @param {number} D
@@ -102,17 +103,28 @@ export class Sealed {
     return Math.min(1, ...risks);
   }
 
-  /** Bounds at the claim's target. @param {any} tally @param {number[]} D @param {boolean[]} rejected
-   * @param {number[]} weights @param {Sealed["looks"][0]} look */
-  report(tally, D, rejected, weights, look) {
-    const [N, eta] = [tally.slots, tally.eta];
+  /** What exact counts leave of the contrast at a level. @param {number} A @param {number} D @param {number} r
+   * @param {number} charged @param {number} alpha */
+  left(A, D, r, charged, alpha) {
+    const [bad, all] = [Math.round(r * A - D) + charged, Math.round(A) + charged];
+    if (!(bad >= 0 && all >= 0)) throw new Beyond("counts below zero");
+    return Math.max(0, binomialUpper(bad, all, Math.max(alpha, 1e-12)) - r);
+  }
+
+  /** Bounds at the claim's target. @param {any} tally @param {{D: number[], A: number[]}} totals
+   * @param {boolean[]} rejected @param {number[]} weights @param {Sealed["looks"][0]} look */
+  report(tally, { D, A }, rejected, weights, look) {
+    const [N, eta, { counts }, charged] = [tally.slots, tally.eta, tally.mechanism, sum(tally.charged)];
+    const budget = this.registration.certificate.risk_budget * look.share;
     return this.lower.map((_, j) => {
       const { theta, r, variance } = this.bets[j];
       const width = Math.sqrt(variance * look.noises) / (theta * N);
-      const upper = rejected[j] ? 0 : Math.min(1 - r, up9((this.line(j, weights[j],
-        look) - look.evidence[j]) / (theta * N)));
+      const gap = () => (counts ? this.left(A[j], D[j], r, charged, budget * weights[j])
+        : (this.line(j, weights[j], look) - look.evidence[j]) / (theta * N));
+      const upper = rejected[j] ? 0 : Math.min(1 - r, up9(gap()));
+      const contrast = D[j] - (counts ? (1 - r) * charged : 0);
       return { contrast_upper: upper, privacy_width: width, sampling_width: Math.max(0,
-        upper + D[j] / N - eta - width) };
+        upper + contrast / N - eta - width) };
     });
   }
 }

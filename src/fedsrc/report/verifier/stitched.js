@@ -45,7 +45,7 @@ export class Stitched {
     const [totals, A] = [tally.totals, tally.accepted];
     const found = A.map((mass, j) => this.row(tally, totals, mass, j));
     const rows = found.map(({ risk, lower }) => ({ risk: this.fixed ? risk : risk <= target ? target : 1, lower }));
-    return { rows, report: () => found.map(({ bounds }) => bounds) };
+    return { rows, eta: () => tally.eta, report: () => found.map(({ bounds }) => bounds) };
   }
 
   /** @param {any} tally @param {any} totals @param {number} mass @param {number} j */
@@ -59,14 +59,14 @@ export class Stitched {
       const gU = this.noise(proxy(1, 0));
       const [above, below] = [(U[j] + H + gU) / N, (mass - H - gA) / N].map((value) => Math.min(1, Math.max(0, value)));
       const risk = below > eta ? up9(Math.min(1, (above + eta) / (below - eta))) : 1;
-      return { risk, lower: down, bounds: { contrast_upper: up9(Math.min(1 - r,
-        above + eta - r * Math.max(0, below - eta))), privacy_width: gU / N, sampling_width: H / N } };
+      return { risk, lower: down9(Math.max(0, below - eta)), bounds: { contrast_upper: up9(Math.min(1 - r,
+        above + eta - r * (below - eta))), privacy_width: gU / N, sampling_width: H / N } };
     }
     const width = this.families === 3 ? this.variation(Math.min(N, Math.max(0, mass + H + gA))) : H;
     const gD = this.noise(proxy(1 - r, -r));
     const upper = up9(Math.min(1 - r, ((1 - r) * U[j] - r * S[j] + width + gD) / N + eta));
     const risk = upper <= 0 ? r + upper : lower > 0 ? Math.min(1, r + upper / down) : 1;
-    return { risk: up9(risk), lower: down, bounds: { contrast_upper: upper, privacy_width: gD / N,
-      sampling_width: width / N } };
+    return { risk: Math.min(1, Math.max(0, up9(risk))), lower: down, bounds: { contrast_upper: upper,
+      privacy_width: gD / N, sampling_width: width / N } };
   }
 }

@@ -16,7 +16,7 @@ export class Tally {
     this.integers = new Array(mechanism.lengths[0] + mechanism.lengths[1]).fill(0n);
     this.arrived = new Array(count).fill(0);
     this.charged = new Array(count).fill(0);
-    /** Noise: answers folded and charged; and before the last round. */
+    /** Noise: answers folded and charged; and up to the round before the last. */
     this.noises = 0;
     this.noisesBefore = 0;
     /** @type {Record<string, number[]>} what charges add, by name */

@@ -6,6 +6,7 @@ import { Beyond } from "./outcome.js";
 const UNUSUAL = "registration.toml: it is not as fedsrc writes it";
 const QUOTED =
   /"(?:[^"\\\u0000-\u0008\u000a-\u001f\u007f]|\\(?:[btnfr"\\]|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}))*"/y;
+const NUMERAL = /[+-]?(?:inf|nan|[0-9]+(?:_[0-9]+)*(?:\.[0-9]+(?:_[0-9]+)*)?(?:[eE][+-]?[0-9]+)?)/y;
 const ESCAPES = { b: "\b", t: "\t", n: "\n", f: "\f", r: "\r", '"': '"', "\\": "\\" };
 
 class TomlReader {
@@ -13,6 +14,8 @@ class TomlReader {
   constructor(text) {
     this.text = text;
     this.at = 0;
+    /** Tables written in one line: nothing is added to them. */
+    this.whole = new Set();
   }
 
   /** @returns {never} */
@@ -23,7 +26,7 @@ class TomlReader {
 
   /** Skip blanks and, where lines may end, comments and ends of lines. @param {boolean} lines */
   skip(lines) {
-    const pattern = lines ? /(?:[ \t\n]|\r\n|#[^\n]*)*/y : /[ \t]*/y;
+    const pattern = lines ? /(?:[ \t\n]|\r\n|#[^\u0000-\u0008\u000a-\u001f\u007f]*)*/y : /[ \t]*/y;
     this.at += this.found(pattern).length;
   }
 
@@ -50,7 +53,7 @@ class TomlReader {
 
   string() {
     if (this.text.startsWith('"""', this.at) || this.text.startsWith("'''", this.at)) this.fail();
-    if (this.text[this.at] === "'") return this.take(/'[^'\n]*'/y).slice(1, -1);
+    if (this.text[this.at] === "'") return this.take(/'[^'\u0000-\u0008\u000a-\u001f\u007f]*'/y).slice(1, -1);
     const raw = this.take(QUOTED).slice(1, -1);
     return raw.replace(/\\(?:u(.{4})|U(.{8})|(.))/gs, (_, four, eight, one) => {
       if (one) return ESCAPES[/** @type {keyof typeof ESCAPES} */ (one)];
@@ -71,12 +74,13 @@ class TomlReader {
   }
 
   number() {
-    const text = this.take(/[+-]?(?:inf|nan|[0-9][0-9_]*(?:\.[0-9_]+)?(?:[eE][+-]?[0-9]+)?)/y).replaceAll("_", "");
+    const text = this.take(NUMERAL).replaceAll("_", "");
     if (text.endsWith("nan")) this.fail();
     if (text.endsWith("inf")) return text.startsWith("-") ? -Infinity : Infinity;
     if (/^[+-]?0[0-9]/.test(text)) this.fail();
     const value = Number(text);
-    return /^[+-]?[0-9]+$/.test(text) && !Number.isSafeInteger(value) ? BigInt(text.replace("+", "")) : value;
+    if (!/^[+-]?[0-9]+$/.test(text)) return Number.isInteger(value) ? Object(value) : value; // 30.0 is no integer
+    return Number.isSafeInteger(value) ? value : BigInt(text.replace("+", ""));
   }
 
   /** @returns {any} */
@@ -107,6 +111,7 @@ class TomlReader {
 
   inline() {
     const found = Object.create(null);
+    this.whole.add(found);
     this.at++;
     this.skip(false);
     if (this.has("}")) return found;
@@ -118,13 +123,10 @@ class TomlReader {
 
   /** @param {Record<string, any>} table */
   pair(table) {
-    const path = this.key();
-    const last = /** @type {string} */ (path.pop());
-    let place = table;
-    for (const name of path) place = this.child(place, name);
-    if (last in place || !this.has("=")) this.fail();
+    const [name, ...more] = this.key();
+    if (more.length || name in table || !this.has("=")) this.fail(); // no writer of registrations dots keys
     this.skip(false);
-    place[last] = this.value();
+    table[name] = this.value();
     this.skip(false);
   }
 
@@ -132,7 +134,7 @@ class TomlReader {
   child(table, name) {
     if (!(name in table)) table[name] = Object.create(null);
     const found = Array.isArray(table[name]) ? table[name].at(-1) : table[name];
-    if (found === null || typeof found !== "object") this.fail();
+    if (found === null || typeof found !== "object" || found instanceof Number || this.whole.has(found)) this.fail();
     return found;
   }
 
@@ -162,7 +164,7 @@ class TomlReader {
     for (this.skip(true); this.at < this.text.length; this.skip(true)) {
       if (this.text[this.at] === "[") table = this.header(root, seen);
       else this.pair(table);
-      this.take(/[ \t]*(?:#[^\n]*)?(?:\r?\n|$)/y);
+      this.take(/[ \t]*(?:#[^\u0000-\u0008\u000a-\u001f\u007f]*)?(?:\r?\n|$)/y);
     }
     return root;
   }
@@ -170,25 +172,39 @@ class TomlReader {
 
 /** @param {string} text */
 export function parseToml(text) {
-  return new TomlReader(text.endsWith("\n") ? text : `${text}\n`).document();
+  return new TomlReader(/[\n\r]$/.test(text) ? text : `${text}\n`).document();
+}
+
+/** Whether a field of these types is so written in TOML. @param {any} value @param {Set<string>} [types] */
+function isWritten(value, types) {
+  if (types === undefined || types.size === 0) return true;
+  const [decimal, whole] = [value instanceof Number || (typeof value === "number" && !Number.isInteger(value)),
+    typeof value === "number" || typeof value === "bigint"];
+  if (decimal) return types.has("number");
+  if (whole) return types.has("number") || types.has("integer");
+  return typeof value !== "string" || types.has("string");
 }
 
 /**
  * Return the first place at which TOML says something else than JSON, or "". What TOML leaves out is null in JSON.
- * @param {any} toml @param {any} json @param {string} [path] @returns {string}
+ * @param {any} toml @param {any} json @param {Map<string, Set<string>>} [types] of fields by name: a number is no
+ * text, and a decimal no integer, though canonical JSON writes them alike
+ * @param {string} [path] @param {string} [field] @returns {string}
  */
-export function difference(toml, json, path = "") {
+export function difference(toml, json, types = new Map(), path = "", field = "") {
   const here = path || "the whole";
   if (Array.isArray(toml) || Array.isArray(json)) {
     if (!Array.isArray(toml) || !Array.isArray(json) || toml.length !== json.length) return here;
-    return toml.map((value, i) => difference(value, json[i], `${path}[${i + 1}]`)).find(Boolean) ?? "";
+    return toml.map((value, i) => difference(value, json[i], types, `${path}[${i + 1}]`, field)).find(Boolean) ?? "";
   }
+  if (!isWritten(toml, types.get(field))) return here;
+  if (toml instanceof Number) return toml.valueOf() === json ? "" : here;
   if (toml !== null && typeof toml === "object") {
     if (json === null || typeof json !== "object") return here;
     for (const name of new Set([...Object.keys(toml), ...Object.keys(json)])) {
       const inner = path ? `${path}.${name}` : name;
       if (!(name in toml) ? json[name] !== null : !(name in json)) return inner;
-      const found = name in toml ? difference(toml[name], json[name], inner) : "";
+      const found = name in toml ? difference(toml[name], json[name], types, inner, name) : "";
       if (found) return found;
     }
     return "";

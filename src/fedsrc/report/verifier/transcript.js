@@ -15,6 +15,7 @@ export async function readTranscript(data, schema, progress) {
   const lines = textOf(data, "transcript").split("\n");
   const torn = lines.pop() !== ""; // a crash while writing: the last line is left out
   const entries = [];
+  const root = { ...schema, texts: ["check"] };
   let before = NOTHING;
   for (let i = 0; i < lines.length; i++) {
     const where = `transcript, line ${i + 1}`;
@@ -24,7 +25,7 @@ export async function readTranscript(data, schema, progress) {
     must(value.n === i + 1, "has another number", where);
     must(value.prev === before, "does not follow the line before: the chain is broken", where);
     const { n: _, prev: __, ...entry } = value;
-    conforms(entry, schema, schema, where);
+    conforms(entry, root, root, where);
     entries.push(entry);
     before = await sha256(utf8(lines[i]));
     if (i % 64 === 0) await progress(i / lines.length);

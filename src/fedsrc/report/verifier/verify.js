@@ -6,14 +6,15 @@ import { canonical, canonicalBytes, parseJson } from "./json.js";
 import { Beyond, Wrong, must } from "./outcome.js";
 import { commas, pretty } from "./printing.js";
 import { validRegistration, withinReach } from "./registration.js";
-import { Replay } from "./replay.js";
-import { conforms } from "./schema.js";
+import { Replay, isTime } from "./replay.js";
+import { conforms, typesByName } from "./schema.js";
 import { difference, parseToml } from "./toml.js";
 import { readTranscript } from "./transcript.js";
 
 export const VERIFIED = "VERIFIED";
 export const WRONG = "DOES NOT VERIFY";
 export const BEYOND = "CANNOT CHECK";
+const LARGEST = 4_000_000; // bytes of registration.toml
 
 /** @param {number} number @param {string} noun */
 const count = (number, noun) => `${commas(number)} ${noun}${number === 1 ? "" : "s"}`;
@@ -21,7 +22,7 @@ const count = (number, noun) => `${commas(number)} ${noun}${number === 1 ? "" : 
 /**
  * @typedef {{name: string, result: "checked" | "wrong" | "cannot check" | "note", words: string}} Part
  * @typedef {{verdict: string, why: string, parts: Part[], key: string | null, status: string | null,
-   statement: string | null}} Outcome
+   statement: string | null, about: string}} Outcome
  * @typedef {{schema: any, words: any}} Data schema.json and words.json
  * @typedef {{trusted?: string, progress?: (share: number) => Promise<void>, now?: number}} Options
  */
@@ -57,14 +58,16 @@ class Check {
   }
 
   async registration() {
-    const toml = textOf(this.file("registration.toml"), "registration.toml");
+    const written = this.file("registration.toml");
+    must(written.length <= LARGEST, "is too large", "registration.toml");
+    const toml = textOf(written, "registration.toml");
     const found = this.files.get("registration.json");
     if (!found) throw new Beyond("the registration: registration.json is not there");
     const text = textOf(found, "registration.json");
     const value = parseJson(text, "registration.json");
     must(canonical(value) === text, "is not canonical JSON", "registration.json");
     conforms(value, this.data.schema.registration, this.data.schema.registration, "registration");
-    const place = difference(parseToml(toml), value);
+    const place = difference(parseToml(toml), value, typesByName(this.data.schema.registration));
     const unlike = "registration.toml: it is not as fedsrc writes it, or says something else than registration.json";
     if (place) throw new Beyond(`${unlike}, at ${place}`);
     this.registered = /** @type {any} */ (value);
@@ -141,12 +144,24 @@ class Check {
     const value = /** @type {any} */ (parseJson(textOf(found, "notice").replace(/\n$/, ""), "notice"));
     conforms(value, this.data.schema.revocation, this.data.schema.revocation, "notice");
     must(sameBytes(utf8(`${canonical(value)}\n`), found), "is not one canonical line", "notice");
+    must(isTime(value.time), "has no valid time", "notice");
+    must(value.certificate !== value.superseded_by, "supersedes itself", "notice");
     const { signature, ...rest } = value;
     const mine = await sha256(this.file("certificate.json"));
     must(value.key === this.key, "is of another key than the certificate", "notice");
     must(await signatureFits(value.key, signature ?? "", canonicalBytes(rest)), "its signature does not fit", "notice");
     if (value.certificate !== mine) return must(value.superseded_by === mine, "is of another certificate", "notice");
     this.say("REVOKED", `the issuer revoked this certificate on ${value.time}: ${value.reason}`, "note");
+  }
+
+  /** What the certificate is of, for a reader to compare with what a page says. */
+  async about() {
+    const { claim, calibrated, expires } = this.certificate;
+    const { system = "", issuer = "", score, loss, population } = claim;
+    const digest = await sha256(this.file("certificate.json"));
+    return [system && `system ${system}`, issuer && `issuer ${issuer}`, `score ${score}`, `error ${loss}`,
+      `population ${population}`, calibrated && `calibrated ${calibrated}`, expires && `expires ${expires}`,
+      `certificate ${digest}`].filter(Boolean).join("; ");
   }
 
   validity() {
@@ -186,5 +201,6 @@ export async function verifyRun(files, data, options = {}) {
     check.say(verdict === WRONG ? "wrong" : "not checked", why, verdict === WRONG ? "wrong" : "cannot check");
   }
   const { status = null, statement = null } = check.certificate ?? {};
-  return { verdict, why, parts: check.parts, key: check.key, status, statement };
+  const about = verdict === VERIFIED ? await check.about() : "";
+  return { verdict, why, parts: check.parts, key: check.key, status, statement, about };
 }
