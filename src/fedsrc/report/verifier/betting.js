@@ -46,9 +46,11 @@ export class Betting {
       count).map((theta) => ({ theta, ...mechanism.bet(theta, r) })));
     this.priors = thresholds.values.map((_,
       j) => (certificate.bets.priors?.[j] ?? new Array(count).fill(1 / count)).map(Math.log));
-    const slopes = this.bets.flat().flatMap((each) => each.slopes);
-    this.steepness = slopes.length ? 1 + Math.max(...slopes) : 1;
     this.target = certificate.ladder.indexOf(claim.target_risk);
+    /** @param {{slopes: number[]}[]} bets */
+    const steepness = (bets) => Math.max(0, ...bets.flatMap((each) => each.slopes)) + 1;
+    this.steepness = steepness(this.bets.flat());
+    this.steepnessOfTarget = steepness(this.bets[this.target]);
     this.lines = thresholds.weights.map((w) => up9(-Math.log(certificate.risk_budget * w)));
   }
 
@@ -106,7 +108,7 @@ export class Betting {
     return {
       contrast_upper: upper, privacy_width: upper - plain, sampling_width: plain - tally.mechanism.contrast(totals,
         r)[j] / N - eta,
-      log_wealth: down9(this.logE(tally, totals, j, this.target) - loss * this.steepness),
+      log_wealth: down9(this.logE(tally, totals, j, this.target) - loss * this.steepnessOfTarget),
     };
   }
 }
