@@ -24,6 +24,8 @@ from fedsrc.federation.local import certify_table
 from fedsrc.protocol.certificate import OtherTarget
 from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.report.card import card_text
+from fedsrc.server.folder import replay_run
+from fedsrc.server.issue import issue
 from fedsrc.server.verify import verify
 from fedsrc.server.wording_2 import claimed
 from tests.support.forged import forge, unsigned
@@ -249,6 +251,14 @@ def test_the_transcript_of_another_run_is_named(run: Path, tmp_path: Path) -> No
     shutil.copy(other / TRANSCRIPT, run / TRANSCRIPT)
     with pytest.raises(FedsrcError, match=f"{TRANSCRIPT}: is the transcript of another run"):
         verify(run)
+
+
+def test_a_release_at_the_end_of_the_calendar_is_refused_in_words(run: Path) -> None:
+    """Mutant killed: an OverflowError that is no error of ours."""
+    replay, chain = replay_run(run)
+    replay.times[:] = ["9999-12-31T00:00:00Z"]
+    with pytest.raises(FedsrcError, match="too late for a certificate to expire"):
+        issue(replay.registration, replay, chain)
 
 
 def test_expiry(run: Path) -> None:

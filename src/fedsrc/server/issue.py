@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedsrc.common.clock import instant
+from fedsrc.errors import FedsrcError
 from fedsrc.protocol.certificate import (
     Certificate,
     MonitorAccount,
@@ -259,7 +260,10 @@ def _expiry(calibrated: str, days: int) -> datetime | None:
     """Counted from the earliest release, so that one clock that is fast extends nothing."""
     if not calibrated:
         return None
-    return instant(calibrated) + timedelta(days=days)
+    try:
+        return instant(calibrated) + timedelta(days=days)
+    except OverflowError as error:
+        raise FedsrcError(f"a release is dated {calibrated}, too late for a certificate to expire") from error
 
 
 def _number(value: float) -> float:
