@@ -1,6 +1,7 @@
 """How long a round's decision, all reported bounds, a release and its decoding take, and how they grow with m.
 
-Writes docs/results/speed.md. Run: OPENBLAS_NUM_THREADS=1 python -m research.benchmarks.speed
+Writes docs/results/speed.md and, repetition by repetition, research/results/speed.parquet.
+Run: OPENBLAS_NUM_THREADS=1 python -m research.benchmarks.speed
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import polars as pl
 import scipy
 from scipy.optimize import brentq
 from scipy.special import logsumexp, ndtr, ndtri
@@ -30,10 +32,12 @@ from fedsrc.server.bounds import BettingPlan, Bounds, Look, Sample, betting_plan
 from fedsrc.server.tally import masses
 from fedsrc.simulate.trials import discrete_gaussian
 from fedsrc.site.release import make_release
-from research.pages import markdown, publish, records_of
+from research.pages import FIGURES, markdown, publish, records_of
 
 THRESHOLDS, GROWTH = 20, (10, 20, 50, 100, 1_000, 10_000)
 RECORDS, RELEASES, SLOTS = 1_000, 5, 200
+DECISION, BOUNDS = "decision", "all bounds"
+KEPT = FIGURES / "speed.parquet"
 DECISION_LIMIT, BOUNDS_LIMIT = 1.0, 10.0  # milliseconds, at 20 thresholds
 
 
@@ -63,15 +67,22 @@ def digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def timing(work: Callable[[], object], seconds: float = 1.0, least: int = 5) -> Timing:
-    """Median and 95th percentile over repetitions for about that many seconds, after one to warm up."""
+def timed(work: Callable[[], object], seconds: float = 1.0, least: int = 5, most: int = 5_000) -> list[int]:
+    """Nanoseconds of repetitions for about that many seconds, after one to warm up."""
     work()
-    taken = list[float]()
+    taken = list[int]()
     end = time.perf_counter() + seconds
-    while len(taken) < least or time.perf_counter() < end:
-        start = time.perf_counter()
+    while len(taken) < least or (time.perf_counter() < end and len(taken) < most):
+        start = time.perf_counter_ns()
         work()
-        taken.append(1e3 * (time.perf_counter() - start))
+        taken.append(time.perf_counter_ns() - start)
+    return taken
+
+
+def timing(frame: pl.DataFrame, table: str, what: str, thresholds: int = THRESHOLDS) -> Timing:
+    """Median and 95th percentile of the repetitions that were kept."""
+    here = (pl.col("table") == table) & (pl.col("what") == what) & (pl.col("thresholds") == thresholds)
+    taken = frame.filter(here)["nanoseconds"].to_numpy() / 1e6
     return Timing(float(np.median(taken)), float(np.quantile(taken, 0.95)))
 
 
@@ -136,6 +147,9 @@ def by_scipy(terms: Floats) -> Floats:
     return np.asarray(logsumexp(terms, axis=-1), dtype=np.float64)
 
 
+PEERS = {"scipy.special.logsumexp per threshold": by_scipy, "plain Python sums": plain}
+
+
 def all_bounds(registration: Registration, seen: Sample) -> Bounds:
     return report(registration, seen, look(registration, seen))
 
@@ -146,17 +160,24 @@ def agrees(decided: Look, other: tuple[Floats, Floats]) -> bool:
     return bool(same and np.allclose(decided.acceptance_lower, other[1], rtol=0, atol=1e-8))
 
 
-def decision_rows(each: Case) -> Iterator[list[str]]:
+def decision_times(each: Case) -> Iterator[tuple[str, list[int]]]:
     """The decision, all bounds, and the peers."""
     registration, seen = each.registration, each.sample
     decided = look(registration, seen)
-    own, bounds = timing(partial(look, registration, seen)), timing(partial(all_bounds, registration, seen))
-    yield ["one round's decision", str(own), "1", verdict(own, DECISION_LIMIT)]
-    yield ["all reported bounds", str(bounds), f"{bounds.median / own.median:.1f}", verdict(bounds, BOUNDS_LIMIT)]
-    for name, log_sum in (("scipy.special.logsumexp per threshold", by_scipy), ("plain Python sums", plain)):
+    yield DECISION, timed(partial(look, registration, seen))
+    yield BOUNDS, timed(partial(all_bounds, registration, seen))
+    for name, log_sum in PEERS.items():
         if not agrees(decided, peer(registration, seen, log_sum)):
             raise SystemExit(f"error: the peer {name!r} reaches another decision")
-        taken = timing(partial(peer, registration, seen, log_sum))
+        yield name, timed(partial(peer, registration, seen, log_sum))
+
+
+def decision_rows(frame: pl.DataFrame) -> Iterator[list[str]]:
+    own, bounds = timing(frame, "one round", DECISION), timing(frame, "one round", BOUNDS)
+    yield ["one round's decision", str(own), "1", verdict(own, DECISION_LIMIT)]
+    yield ["all reported bounds", str(bounds), f"{bounds.median / own.median:.1f}", verdict(bounds, BOUNDS_LIMIT)]
+    for name in PEERS:
+        taken = timing(frame, "one round", name)
         yield [f"the same decision, {name}", str(taken), f"{taken.median / own.median:.0f}", ""]
 
 
@@ -170,23 +191,18 @@ def release(reg: Registration, request: Request, units: Units) -> Release:
     return make_release(reg, request, histogram(reg, units), Link(), order="shuffled", time=utc_now())
 
 
-def growth_timings() -> dict[int, list[Timing]]:
-    """Decision, all bounds, release and decoding for every number of thresholds."""
-    found = {}
-    for thresholds in GROWTH:
-        each = case(thresholds)
-        reg, seen = each.registration, each.sample
-        work: list[Callable[[], object]] = [
-            partial(look, reg, seen),
-            partial(all_bounds, reg, seen),
-            partial(release, reg, each.request, each.units),
-            partial(masses, reg, each.sums, RELEASES),
-        ]
-        found[thresholds] = [timing(one) for one in work]
-    return found
+def growth_times(thresholds: int) -> Iterator[tuple[str, list[int]]]:
+    """Decision, all bounds, release and decoding for so many thresholds."""
+    each = case(thresholds)
+    reg, seen = each.registration, each.sample
+    yield DECISION, timed(partial(look, reg, seen))
+    yield BOUNDS, timed(partial(all_bounds, reg, seen))
+    yield "release", timed(partial(release, reg, each.request, each.units))
+    yield "decoding", timed(partial(masses, reg, each.sums, RELEASES))
 
 
-def growth_rows(found: dict[int, list[Timing]]) -> Iterator[list[str]]:
+def growth_rows(frame: pl.DataFrame) -> Iterator[list[str]]:
+    found = {m: [timing(frame, "growth", what, m) for what in GROWTH_HEADER[1:]] for m in GROWTH}
     for thresholds, timings in found.items():
         yield [f"{thresholds:,}", *(digits(one.median) for one in timings)]
     for low, high in ((20, 1_000), (1_000, 10_000)):
@@ -195,20 +211,42 @@ def growth_rows(found: dict[int, list[Timing]]) -> Iterator[list[str]]:
         yield [f"power of m, {low:,} to {high:,}", *(f"{power:.2f}" for power in powers)]
 
 
-def main() -> None:
-    decisions = markdown(DECISION_HEADER, decision_rows(case(THRESHOLDS)))
-    growth = markdown(GROWTH_HEADER, growth_rows(growth_timings()))
-    threads = os.environ.get("OPENBLAS_NUM_THREADS", "default")
+def times() -> pl.DataFrame:
+    """Time everything: a row per repetition, with the machine."""
+    found = [("one round", what, THRESHOLDS, taken) for what, taken in decision_times(case(THRESHOLDS))]
+    found += [("growth", what, m, taken) for m in GROWTH for what, taken in growth_times(m)]
+    facts = {
+        "machine": platform.machine(), "cores": str(os.cpu_count()), "python": platform.python_version(),
+        "numpy": np.__version__, "scipy": scipy.__version__,
+        "threads": os.environ.get("OPENBLAS_NUM_THREADS", "default"),
+    }  # fmt: skip
+    rows = [(*setting, i, value) for *setting, taken in found for i, value in enumerate(taken)]
+    columns = ("table", "what", "thresholds", "repetition", "nanoseconds")
+    return pl.DataFrame(rows, schema=columns, orient="row").with_columns(
+        pl.lit(value).alias(name) for name, value in facts.items()
+    )
+
+
+def page(frame: pl.DataFrame) -> list[str]:
+    """Return the page's parts, from the times of all repetitions."""
+    on = frame.row(0, named=True)
     machine = f"""\
-Times are of one machine ({platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()},
-numpy {np.__version__}, scipy {scipy.__version__}, BLAS threads: {threads}) and will differ on another; ratios and
+Times are of one machine ({on["machine"]}, {on["cores"]} cores, Python {on["python"]},
+numpy {on["numpy"]}, scipy {on["scipy"]}, BLAS threads: {on["threads"]}) and will differ on another; ratios and
 powers carry over better. One BLAS thread is asked for because the matrices are too small to gain from more.
-Nothing in the tests depends on a clock."""
-    publish("speed.md", [HEAD, machine, DECISION_HEAD, decisions, PEER_READING, GROWTH_HEAD, growth, GROWTH_READING])
+Nothing in the tests depends on a clock. The time of every repetition is in `research/results/speed.parquet`."""
+    decisions, growth = markdown(DECISION_HEADER, decision_rows(frame)), markdown(GROWTH_HEADER, growth_rows(frame))
+    return [HEAD, machine, DECISION_HEAD, decisions, PEER_READING, GROWTH_HEAD, growth, GROWTH_READING]
+
+
+def main() -> None:
+    frame = times()
+    frame.write_parquet(KEPT, compression="zstd", compression_level=19)
+    publish("speed.md", page(frame))
 
 
 DECISION_HEADER = ("what", "ms, median / 95th percentile", "times the decision", "requirement")
-GROWTH_HEADER = ("thresholds m", "decision", "all bounds", "release", "decoding")
+GROWTH_HEADER = ("thresholds m", DECISION, BOUNDS, "release", "decoding")
 
 HEAD = """\
 # Speed: the decision, the bounds, a release, and their growth with the number of thresholds
