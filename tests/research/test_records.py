@@ -1,7 +1,9 @@
 """Pages of results are what the records of every trial say: made again from them, they come out byte for byte.
 
-Mutants killed: a page edited by hand, a page made from other records, a trial left out of the records or kept twice, a
-figure counted otherwise than on the page.
+Mutants killed: a page edited by hand or made from other records; a trial left out or kept twice (times aside: there as
+many are kept as fitted in); an abstention counted as no records; a mean for a median or the other way round; table (b)
+of RAGTruth decided at the first certificate; a ring in the last round not counted, a delay from deployment on, runs cut
+off later; another percentile; the worst turn for the best; each time of a request counted once, however many took it.
 """
 
 from __future__ import annotations
