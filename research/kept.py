@@ -1,0 +1,52 @@
+"""Pages of benchmarks that follow from what every trial gave: `python -m research.kept` names those that do not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from research.benchmarks import gate, monitor, population_l, ragtruth, speed
+from research.pages import RESULTS
+
+
+class Kept(NamedTuple):
+    """A page's records, how it is made from them, which columns name a trial, and where what they say ends."""
+
+    records: Path
+    made: Callable[[pl.DataFrame], list[str]]
+    keys: tuple[str, ...]
+    trials: int | None = None
+    until: str = ""
+
+    def text(self) -> str:
+        """Return the page, or its part, as the records have it."""
+        return "\n\n".join(self.made(pl.read_parquet(self.records))) + "\n"
+
+    def published(self, name: str) -> str:
+        """Return what is published of it."""
+        text = (RESULTS / name).read_text(encoding="utf-8")
+        return text[: text.index(self.until) if self.until else None]
+
+
+PAGES = {
+    "population-l.md": Kept(
+        population_l.RECORDS, population_l.page, ("draw", "target", "epsilon", "batch", "preset", "trial"), 7_600
+    ),
+    "ragtruth.md": Kept(
+        ragtruth.RECORDS, ragtruth.page, ("draw", "preset", "target", "epsilon", "batch", "policy", "seed"), 2_320
+    ),
+    "monitor.md": Kept(
+        monitor.RECORDS, monitor.page, ("table", "setting", "epsilon", "after", "run"), 129_000, f"\n{monitor.REAL}\n"
+    ),
+    "speed.md": Kept(speed.KEPT, speed.page, ("table", "what", "thresholds", "repetition")),
+    "gate.md": Kept(gate.KEPT, gate.page, ("table", "what", "clients", "rate", "microseconds", "wrong")),
+}
+
+
+if __name__ == "__main__":
+    changed = [name for name, each in PAGES.items() if each.text() != each.published(name)]
+    sys.exit(f"these pages do not follow from their records: {', '.join(changed)}" if changed else 0)
