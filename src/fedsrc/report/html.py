@@ -37,9 +37,8 @@ def page(
     `carried` is the run itself, to be saved from the page."""
     checks = carried is not None and bool(carried.link)
     shown = {"live": live, "carried": carried, "policy": policy(live=live, checks=checks)}
-    script = _asset("live.js") if live else verifier_script() if checks else None
-    values = _values(view, problem, waiting) | shown
-    return _environment().get_template("page.html").render(values, css=_asset("card.css"), script=script)
+    values = _values(view, problem, waiting) | shown | {"css": _asset("card.css"), "script": _script(live, checks)}
+    return _environment().get_template("page.html").render(values)
 
 
 def verifier_page() -> str:
@@ -75,8 +74,14 @@ def fragment(view: View | None, *, problem: str = "", waiting: bool = False) -> 
 
 def policy(*, live: bool, header: bool = False, checks: bool = False) -> str:
     """Return the content security policy of the page: one that checks its run runs the verifier, and asks nobody."""
-    script = _asset("live.js") if live else verifier_script() if checks else None
-    return local_page.policy(_asset("card.css"), script, header=header, asks=live)
+    return local_page.policy(_asset("card.css"), _script(live, checks), header=header, asks=live)
+
+
+def _script(live: bool, checks: bool) -> Markup | None:
+    """Return the one script of a page, if it has any."""
+    if live:
+        return _asset("live.js")
+    return verifier_script() if checks else None
 
 
 def news(view: View | None, problem: str = "") -> str:
