@@ -6,12 +6,11 @@ Reads the outcomes of `sources_once` and `labels_needed`, split by split; `today
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import polars as pl
 
 from research.pages import FIGURES, markdown, words
-from research.studies.sources_once import EPSILONS, OPEN, PROTECTED, RECORDS, TARGETS, shown_detectors
+from research.studies.sources_once import EPSILONS, OPEN, PROTECTED, RECORDS, TARGETS, Cell, cell, shown_detectors
 
 LABELS = FIGURES / "labels.parquet"
 OLD, PAPER = "old default", "paper's rule"
@@ -33,20 +32,6 @@ SOURCE = """Made by `python -m research.studies.sources_once FOLDER`
 ([looks, sites, other methods](../sources-once.md)) and `python -m research.studies.labels_needed FOLDER TABLES`."""
 
 
-class Cell(NamedTuple):
-    """One method at one detector, target and epsilon, over all splits; `above` counts held-out risks above target."""
-
-    splits: int
-    certified: int
-    acceptance: float
-    risk: float | None
-    above: int
-
-    @property
-    def mostly(self) -> bool:
-        return 2 * self.certified > self.splits
-
-
 Key = tuple[str, str, float]
 Cells = dict[tuple[object, ...], Cell]
 
@@ -54,17 +39,6 @@ Cells = dict[tuple[object, ...], Cell]
 def default_at(epsilon: float) -> str:
     """Return the method that `fedsrc certify` takes by default."""
     return OPEN if math.isinf(epsilon) else PROTECTED
-
-
-def cell(frame: pl.DataFrame, target: float) -> Cell:
-    """Sum up the splits of one method."""
-    certified = frame.filter(pl.col("certified"))
-    accepted, bad = (certified[name].to_numpy() for name in ("held_out", "held_out_unsupported"))
-    total = float(accepted.sum())
-    return Cell(
-        frame.height, certified.height, float(frame["acceptance"].to_numpy().mean()),
-        float(bad.sum()) / total if total else None, int((bad > target * accepted + 1e-9).sum()),
-    )  # fmt: skip
 
 
 def section(frame: pl.DataFrame, labels: pl.DataFrame) -> list[str]:
@@ -98,15 +72,9 @@ def _lead(found: Cells, keys: list[Key]) -> str:
 
 def _row(found: Cells, labels: pl.DataFrame, detector: str, target: str, epsilon: float) -> list[str]:
     mine = found[detector, target, epsilon, default_at(epsilon)]
-    others = [_percent(found[detector, target, epsilon, name]) for name in (PAPER, OLD)]
-    risk = "–" if mine.risk is None else f"{mine.risk:.3f}"
+    others = [found[detector, target, epsilon, name].percent for name in (PAPER, OLD)]
     above = f"{mine.above}/{mine.certified}" if mine.certified else "–"
-    shown = [f"{mine.acceptance:.2f}", risk, above, *_labels(labels, detector, target, epsilon)]
-    return [detector, target, words(epsilon), *others, _percent(mine), *shown]
-
-
-def _percent(cell: Cell) -> str:
-    return f"{100 * cell.certified / cell.splits:.0f}"
+    return [detector, target, words(epsilon), *others, *mine.words, above, *_labels(labels, detector, target, epsilon)]
 
 
 def _labels(labels: pl.DataFrame, detector: str, target: str, epsilon: float) -> list[str]:

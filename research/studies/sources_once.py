@@ -327,6 +327,40 @@ def shown_detectors(frame: pl.DataFrame) -> list[str]:
     return list(reversed(frame["detector"].unique(maintain_order=True).to_list()))
 
 
+class Cell(NamedTuple):
+    """One method at one detector, target and epsilon, over all splits; `above` counts held-out risks above target."""
+
+    splits: int
+    certified: int
+    acceptance: float
+    risk: float | None
+    above: int
+
+    @property
+    def mostly(self) -> bool:
+        return 2 * self.certified > self.splits
+
+    @property
+    def percent(self) -> str:
+        return f"{100 * self.certified / self.splits:.0f}"
+
+    @property
+    def words(self) -> list[str]:
+        """Percent certified, mean acceptance, held-out risk, as tables show them."""
+        return [self.percent, f"{self.acceptance:.2f}", "–" if self.risk is None else f"{self.risk:.3f}"]
+
+
+def cell(frame: pl.DataFrame, target: float) -> Cell:
+    """Sum up the splits of one method."""
+    certified = frame.filter(pl.col("certified"))
+    accepted, bad = (certified[name].to_numpy() for name in ("held_out", "held_out_unsupported"))
+    total = float(accepted.sum())
+    return Cell(
+        frame.height, certified.height, float(frame["acceptance"].to_numpy().mean()),
+        float(bad.sum()) / total if total else None, int((bad > target * accepted + 1e-9).sum()),
+    )  # fmt: skip
+
+
 def shown(frame: pl.DataFrame, detector: str, method: str, target: str, epsilon: float) -> list[str]:
     """Certified splits in percent, mean acceptance (none counts as zero), held-out risk of what was certified; nothing
     where that method was not run."""
@@ -334,12 +368,7 @@ def shown(frame: pl.DataFrame, detector: str, method: str, target: str, epsilon:
     part = frame.filter(here & (pl.col("epsilon") == epsilon))
     if part.is_empty():
         return [""] * 3
-    certified, acceptance, accepted, unsupported = (
-        float(part[name].cast(pl.Float64).to_numpy().mean())
-        for name in ("certified", "acceptance", "held_out", "held_out_unsupported")
-    )
-    risk = f"{unsupported / accepted:.3f}" if accepted else "–"
-    return [f"{100 * certified:.0f}", f"{acceptance:.2f}", risk]
+    return cell(part, float(target)).words
 
 
 def _beside(frame: pl.DataFrame, detector: str) -> Iterator[list[str]]:

@@ -53,9 +53,9 @@ def test_cells_count_abstentions_and_held_out_risks_above_target() -> None:
             "held_out": [10.0, 10.0, 20.0, 0.0], "held_out_unsupported": [3.0, 2.0, 1.0, 0.0],
         }
     )  # fmt: skip
-    found = honest.cell(outcomes, 0.2)
+    found = sources_once.cell(outcomes, 0.2)
     assert (found.splits, found.certified, found.above) == (4, 3, 1)  # 2 of 10 is at the target, not above it
     assert found.acceptance == pytest.approx(0.3)
     assert found.risk == pytest.approx(6 / 40)
     assert found.mostly
-    assert honest.cell(outcomes.tail(1), 0.2).risk is None
+    assert sources_once.cell(outcomes.tail(1), 0.2).risk is None
