@@ -1,10 +1,11 @@
 """Tables of every score on the same answers, for the studies scores-ragtruth and scores-halueval and their page.
 
-    python -m research.tables.scores DATA RECORDINGS FITTED EMBEDDING TABLES
+    python -m research.tables.scores DATA RECORDINGS FITTED EMBEDDING TABLES [NAME ...]
 
 DATA holds the original files in `ragtruth/` and `halueval/`, EMBEDDING is all-MiniLM-L6-v2, FITTED is the table
-`ragtruth-fitted.parquet` (id, part, probe, detector; see docs/results/scores.md), RECORDINGS has, for each NAME of
-ragtruth, qa, dialogue and summarization, what `fedsrc score` recorded of one model:
+`ragtruth-fitted.parquet` (id, part, probe, detector), RECORDINGS has, for each NAME of ragtruth, qa, dialogue and
+summarization (or of those given), what `fedsrc score` recorded of one model; `research.tables.recorded` makes both for
+RAGTruth:
 
     NAME.jsonl           token scores, with those of the judge's two answers
     NAME.replies.jsonl   the judge's words
@@ -42,6 +43,7 @@ from fedsrc.scores.fitted.frozen import load
 from fedsrc.scores.fitted.supervised import Model, columns_with
 from fedsrc.scores.methods.judge import GREEDY
 from fedsrc.scores.models.embedding import Embeds, load_embedder
+from fedsrc.scores.models.torch_tools import device_of
 from fedsrc.scores.recordings.replay import Recording
 from fedsrc.scores.recordings.samples import SampleRecording
 from fedsrc.scores.recordings.signal_recording import SignalRecording
@@ -242,24 +244,36 @@ def write(frames: dict[str, pl.DataFrame], name: str, most: tuple[int, int], tar
 
 
 def main() -> None:
-    if len(sys.argv) != 6:
-        sys.exit("usage: python -m research.tables.scores DATA RECORDINGS FITTED EMBEDDING TABLES")
-    data, folder, fitted_file, _, target = map(Path, sys.argv[1:])
-    embeds = Kept(load_embedder(sys.argv[4]), target / "vectors")
-    fitted = pl.read_parquet(fitted_file)
+    if len(sys.argv) < 6:
+        sys.exit("usage: python -m research.tables.scores DATA RECORDINGS FITTED EMBEDDING TABLES [NAME ...]")
+    data, folder, fitted_file, _, target = map(Path, sys.argv[1:6])
+    embeds = Kept(load_embedder(sys.argv[4], device=device_of("auto")), target / "vectors")
+    names = sys.argv[6:] or ("ragtruth", *TASKS)
+    if "ragtruth" in names:
+        ragtruth(data, folder, pl.read_parquet(fitted_file), embeds, target)
+    for task in TASKS:
+        if task in names:
+            halueval(data, folder, task, embeds, target)
+
+
+def ragtruth(data: Path, folder: Path, fitted: pl.DataFrame, embeds: Embeds, target: Path) -> None:
+    """Make the tables of RAGTruth, with the fitted scores that are given."""
     frames = make("ragtruth", ragtruth_parts(data, fitted), folder, embeds, COUNTS["ragtruth"], target)
     beside = fitted.select("id", "probe", "detector")
     joined = {part: frame.join(beside, on="id", how="left", validate="1:1") for part, frame in frames.items()}
     joined["development"] = joined["development"].drop("detector")  # in sample there
     write(joined, "ragtruth", COUNTS["ragtruth"], target)
-    for task in TASKS:
-        frames = make(task, halueval_parts(data, task), folder, embeds, COUNTS["halueval"], target)
-        numbers = pl.col("loss", *scores_of(frames["unseen"]))
-        rounded = {
-            part: frame.drop("generator").with_columns(numbers.round(PLACES).cast(pl.Float32))
-            for part, frame in frames.items()
-        }
-        write(rounded, f"halueval-{task}", COUNTS["halueval"], target)
+
+
+def halueval(data: Path, folder: Path, task: Task, embeds: Embeds, target: Path) -> None:
+    """Make the tables of one task of HaluEval, rounded as they come with the package."""
+    frames = make(task, halueval_parts(data, task), folder, embeds, COUNTS["halueval"], target)
+    numbers = pl.col("loss", *scores_of(frames["unseen"]))
+    rounded = {
+        part: frame.drop("generator").with_columns(numbers.round(PLACES).cast(pl.Float32))
+        for part, frame in frames.items()
+    }
+    write(rounded, f"halueval-{task}", COUNTS["halueval"], target)
 
 
 if __name__ == "__main__":
