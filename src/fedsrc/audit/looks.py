@@ -72,9 +72,10 @@ def _schedule(cell: Cell, events: Events, trial: int, look: int) -> dict[str, An
 
 def _sums(evidence: Evidence, found: Verdict, aim: Aim, trial: int, look: int) -> dict[str, Any]:
     """Return what the method saw and said."""
+    seen = evidence.answers or evidence
     sums = {
-        "accepted": evidence.accepted,
-        "unsupported": evidence.unsupported,
+        "accepted": seen.accepted,
+        "unsupported": seen.unsupported,
         "noise_variance_accepted": evidence.V_A,
         "noise_variance_contrast": evidence.V_D(aim.target_risk),
     }

@@ -15,13 +15,15 @@ from fedsrc.audit.evidence import aim_of, bet_on, exact, facts_of, favoured, noi
 from fedsrc.audit.methods import METHODS, NATIVE, local_only
 from fedsrc.audit.methods.controls import ignore_noise
 from fedsrc.audit.methods.setting import TOLERANCE, Aim, Evidence, Method, Verdict, misses
+from fedsrc.audit.randomised import randomised, randomised_as_registered
 from fedsrc.audit.registered import played
 from fedsrc.maths.arrays import Bools, Floats, Ints
 from fedsrc.server.stopping import gains_little
 
 READ = {
     "exact sums": exact, "released sums": released, "exact sums and development": favoured,
-    "exact units and development": bet_on, "registered releases": played,
+    "exact units and development": bet_on, "registered releases": played, "randomised records": randomised,
+    "randomised records, as registered": randomised_as_registered,
 }  # fmt: skip
 
 

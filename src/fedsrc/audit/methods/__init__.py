@@ -26,6 +26,7 @@ from fedsrc.audit.methods import (
     local_only,
     ltt,
     narrower,
+    nprr,
     private_e_values,
     private_sequence,
     schedule,
@@ -39,7 +40,7 @@ from fedsrc.audit.methods.setting import Method
 _ALL = (
     ltt.METHODS, federated.METHODS, local_only.METHODS, c_rag.METHODS, yu_liu.METHODS, anytime_crc.METHODS, csa.METHODS,
     fixed_time.METHODS, schedule.METHODS, shipped.METHODS, narrower.METHODS, private_sequence.METHODS,
-    private_e_values.METHODS, betting.METHODS, capital.METHODS, controls.METHODS, (ltt.IN_SEQUENCE,),
+    private_e_values.METHODS, nprr.METHODS, betting.METHODS, capital.METHODS, controls.METHODS, (ltt.IN_SEQUENCE,),
     unit_betting.METHODS,
 )  # fmt: skip
 METHODS: dict[str, Method] = {method.name: method for method in chain(*_ALL)}

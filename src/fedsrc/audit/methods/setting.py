@@ -22,9 +22,13 @@ TOLERANCE = 1e-9  # of comparisons with enumerated facts
 Provenance = Literal["paper", "code", "second-hand", "textbook", "reconstruction", "own"]
 Role = Literal["reference", "certificate", "heuristic", "control"]
 Stops = Literal["at any look", "at the last look"]
-Given = Literal["exact sums and development", "exact units and development", "registered releases"]
+Given = Literal[
+    "exact sums and development", "exact units and development", "registered releases", "randomised records",
+    "randomised records, as registered",
+]  # fmt: skip
 HOLDS: dict[Given, str] = {
     "exact sums and development": "first", "exact units and development": "wealth", "registered releases": "server",
+    "randomised records": "answers", "randomised records, as registered": "answers",
 }  # fmt: skip
 Assumption = Literal[
     "i.i.d.",
@@ -100,6 +104,21 @@ class Unreleased:
 
 
 @dataclass(frozen=True)
+class Answers:
+    """What records say of themselves: sums like the exact ones, (..., T, m), of one random answer a record.
+
+    asked    records that were asked of each threshold (..., T, m): every record is asked of `size` of them
+    kept     the chance that an answer is the record's own category; else any of 2 size + 1 is, all alike
+    """
+
+    accepted: Floats
+    unsupported: Floats
+    asked: Floats
+    size: int
+    kept: float
+
+
+@dataclass(frozen=True)
 class Evidence:
     """Cumulative suffix sums, exact or noised, with the covariance proxy of their noise. Build it with `gather`.
 
@@ -112,6 +131,7 @@ class Evidence:
     first      the threshold that development units favour
     wealth     the largest log-wealth so far of bets on one unit after the other
     server     what the server decides on the registered releases
+    answers    what records say of themselves by randomised response
     """
 
     accepted: Floats
@@ -128,6 +148,7 @@ class Evidence:
     first: int | None = None
     wealth: Floats | None = None
     server: Verdict | None = None
+    answers: Answers | None = None
 
     @property
     def thresholds(self) -> int:
@@ -166,7 +187,7 @@ class Evidence:
         noise = Covariance(*(v[trial] for v in self.noise))
         picked: Evidence = pick(self)
         return replace(picked, noise=noise, sites=pick(self.sites), unreleased=pick(self.unreleased),
-                       server=pick(self.server))  # fmt: skip
+                       server=pick(self.server), answers=pick(self.answers))  # fmt: skip
 
 
 def gather(
