@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 import polars as pl
 
+from research import membership_page
 from research.benchmarks import gate, monitor, population_l, ragtruth, speed
 from research.pages import RESULTS
 
 
 class Kept(NamedTuple):
-    """A page's records, how it is made from them, which columns name a trial, and where what they say ends."""
+    """A page's records, how it is made from them, which columns name a row, and where what they say ends."""
 
     records: Path
     made: Callable[[pl.DataFrame], list[str]]
@@ -41,6 +42,9 @@ PAGES = {
     ),
     "monitor.md": Kept(
         monitor.RECORDS, monitor.page, ("table", "setting", "epsilon", "after", "run"), 129_000, f"\n{monitor.REAL}\n"
+    ),
+    "membership.md": Kept(
+        membership_page.RECORDS, membership_page.page, ("preset", "epsilon", "noise", "member", "evidence")
     ),
     "speed.md": Kept(speed.KEPT, speed.page, ("table", "what", "thresholds", "repetition")),
     "gate.md": Kept(gate.KEPT, gate.page, ("table", "what", "clients", "rate", "microseconds", "wrong")),
