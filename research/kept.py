@@ -9,17 +9,19 @@ from typing import NamedTuple
 
 import polars as pl
 
+from research import membership_page, monitor_stories
 from research.benchmarks import gate, monitor, population_l, ragtruth, speed
 from research.pages import RESULTS
 
 
 class Kept(NamedTuple):
-    """A page's records, how it is made from them, which columns name a trial, and where what they say ends."""
+    """A page's records, how it is made from them, which columns name a row, and where what they say begins and ends."""
 
     records: Path
     made: Callable[[pl.DataFrame], list[str]]
     keys: tuple[str, ...]
     trials: int | None = None
+    since: str = ""
     until: str = ""
 
     def text(self) -> str:
@@ -27,9 +29,18 @@ class Kept(NamedTuple):
         return "\n\n".join(self.made(pl.read_parquet(self.records))) + "\n"
 
     def published(self, name: str) -> str:
-        """Return what is published of it."""
-        text = (RESULTS / name).read_text(encoding="utf-8")
-        return text[: text.index(self.until) if self.until else None]
+        """Return what is published of it; a name may go on after the page's, where a page has records of two kinds."""
+        text = (RESULTS / name.partition(",")[0]).read_text(encoding="utf-8")
+        return text[text.index(self.since) : text.index(self.until) if self.until else None]
+
+
+MONITOR_LAST = Kept(
+    monitor_stories.RECORDS,
+    monitor_stories.page,
+    ("certified_on", "deployed_on", "target", "epsilon", "run"),
+    1_200,
+    since=f"{monitor_stories.TITLE}\n",
+)  # joins PAGES, as "monitor.md, last table", once those records are published
 
 
 PAGES = {
@@ -40,7 +51,14 @@ PAGES = {
         ragtruth.RECORDS, ragtruth.page, ("draw", "preset", "target", "epsilon", "batch", "policy", "seed"), 2_320
     ),
     "monitor.md": Kept(
-        monitor.RECORDS, monitor.page, ("table", "setting", "epsilon", "after", "run"), 129_000, f"\n{monitor.REAL}\n"
+        monitor.RECORDS,
+        monitor.page,
+        ("table", "setting", "epsilon", "after", "run"),
+        129_000,
+        until=f"\n{monitor_stories.TITLE}\n",
+    ),
+    "membership.md": Kept(
+        membership_page.RECORDS, membership_page.page, ("preset", "epsilon", "noise", "member", "evidence")
     ),
     "speed.md": Kept(speed.KEPT, speed.page, ("table", "what", "thresholds", "repetition")),
     "gate.md": Kept(gate.KEPT, gate.page, ("table", "what", "clients", "rate", "microseconds", "wrong")),

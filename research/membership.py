@@ -46,6 +46,7 @@ from fedsrc.site.release import make_release
 Publish = Callable[[Ints], Ints]  # bins (n, rows, m+1), or contrasts (n, p), to integers (n, rows, p) or (n, p)
 
 ORDERS = 1.0 + np.geomspace(1e-3, 1e3, 61)  # Renyi orders tried for rho; any order gives a valid bound
+FINENESS = 16  # evidence is kept to one part in so many: a multiple of 4, as thresholds of attacks are quarters
 TIME = "2026-01-01T00:00:00Z"  # the time in a release is public and tells nothing
 
 
@@ -179,6 +180,11 @@ def evidence(pair: Worlds, released: Ints) -> Floats:
     """
     inner = ((released - pair.baseline) * pair.difference).sum(axis=tuple(range(-pair.difference.ndim, 0)))
     return np.asarray(inner / (pair.distance * pair.scale) - pair.mu / 2)
+
+
+def rounded(seen: Floats) -> Floats:
+    """Evidence rounded down to sixteenths: every attack of ATTACKS, whose thresholds are quarters, says the same."""
+    return np.asarray(np.floor(seen * FINENESS) / FINENESS)
 
 
 def fair_coins(count: int) -> Bools:

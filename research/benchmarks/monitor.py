@@ -1,8 +1,8 @@
 """The alarm after deployment: false alarms at the boundary, delay after a change, and RAGTruth's two splits.
 
-Writes docs/results/monitor.md and, run by run, research/results/monitor.parquet. Run: python -m
-research.benchmarks.monitor [TABLES_FOLDER]  (ragtruth.parquet and ragtruth-fitted.parquet, as for
-research/benchmarks/scores.py; without them the part about RAGTruth stays as it is)
+Writes docs/results/monitor.md and, run by run, research/results/monitor.parquet and monitor_ragtruth.parquet. Run:
+python -m research.benchmarks.monitor [TABLES_FOLDER]  (ragtruth.parquet and ragtruth-fitted.parquet, as for
+research/benchmarks/scores.py; without them the part about RAGTruth, and its runs, stay as they are)
 
 Simulated releases are those of a real monitor, with seeded discrete noise; they go through `fedsrc.server.alarm`, the
 fold of a real transcript. Wrong rules are tried on the same releases.
@@ -25,24 +25,20 @@ from scipy.special import ndtri
 from fedsrc.maths import detector
 from fedsrc.maths.betting import Covariance
 from fedsrc.maths.binomial import clopper_pearson
-from fedsrc.planning.register import Choices, development_part, register
 from fedsrc.protocol.registration import Registration
-from fedsrc.records.units import Records, units_of
 from fedsrc.server.alarm import RoundSample, bets_of, evidence, fold, log_line, plan_of, round_sample
-from fedsrc.server.recruiter import whole
-from fedsrc.simulate.population import Support, truth, uniform
-from fedsrc.simulate.trials import discrete_gaussian, simulate
-from research.pages import FIGURES, RESULTS, markdown, publish, records_of, words
+from fedsrc.simulate.trials import discrete_gaussian
+from research import monitor_stories
+from research.monitor_stories import FALSE_ALARM
+from research.pages import FIGURES, RESULTS, markdown, publish, words
 
 Ints = NDArray[np.int64]
 RUNS, RISK, ACCEPTANCE, SLOTS = 10_000, 0.2, 0.5, 40
-FALSE_ALARM, ROUNDS = 0.05, 200
+ROUNDS = 200
 RUN_LENGTH, LONG = 20_000, 600
 EPSILONS = (math.inf, 4.0, 1.0)
 CHANGE, BEFORE, AFTER, DELAY_RUNS, DELAY_ROUNDS = 20, 0.15, (0.25, 0.3, 0.4), 1_000, 800
-SEEDS = 200
-PAGE, REAL = "monitor.md", "## RAGTruth, question answering"
-RECORDS = FIGURES / "monitor.parquet"
+PAGE, RECORDS = "monitor.md", FIGURES / "monitor.parquet"
 
 
 @dataclass(frozen=True)
@@ -309,112 +305,6 @@ def delay_rows(frame: pl.DataFrame) -> Iterator[list[str]]:
         ]  # fmt: skip
 
 
-# ---------------------------------------------------------------- (d): RAGTruth
-
-
-@dataclass(frozen=True)
-class Story:
-    """Certify on some sources, then deploy where others come."""
-
-    certified_on: str
-    deployed_on: str
-    target_risk: float
-    epsilon: float
-
-
-STORIES = tuple(
-    Story(*words, epsilon)
-    for words in (
-        ("train", "test", 0.3),
-        ("test", "train", 0.2),
-        ("test, GPT models", "train, llama-2-7b-chat", 0.15),
-    )
-    for epsilon in (8.0, 4.0)
-)
-STORY_BATCH = 50
-
-
-def ragtruth(folder: Path) -> dict[str, Records]:
-    """Question answering: sources as units, the fitted detector's score. Its development sources give thresholds."""
-    fitted = pl.read_parquet(folder / "ragtruth-fitted.parquet")
-    table = pl.read_parquet(folder / "ragtruth.parquet").join(fitted, on="id").filter(pl.col("group") == "QA")
-    train = table.filter((pl.col("split") == "train") & (pl.col("part") != "development"))
-    test = table.filter(pl.col("split") == "test")
-    parts = {
-        "development": table.filter(pl.col("part") == "development"),
-        "train": train,
-        "test": test,
-        "test, GPT models": test.filter(pl.col("generator").str.starts_with("gpt")),
-        "train, llama-2-7b-chat": train.filter(pl.col("generator") == "llama-2-7b-chat"),
-    }
-    return {name: _records(part) for name, part in parts.items()}
-
-
-def _records(part: pl.DataFrame) -> Records:
-    codes = part["source"].cast(pl.Int64).to_numpy()
-    nowhere = np.zeros(part.height, dtype=np.int64)
-    return records_of(part["detector"].to_numpy(), part["loss"].to_numpy(), nowhere, ["QA"], codes)
-
-
-def told(story: Story, tables: dict[str, Records], seed: int) -> list[str]:
-    """One row: of SEEDS orders and noises, how many were certified, and how many monitors then rang."""
-    picked = Choices(
-        target_risk=story.target_risk,
-        epsilon=story.epsilon,
-        unit="source",
-        max_answers=6,
-        batch=STORY_BATCH,
-        thresholds=10,
-        exact_thresholds=True,
-        public_development=True,
-        adjacency="zero-out",
-    )
-    development = tables["development"]
-    reg = register(picked, development, development_part(development, "source", 1.0))
-    certified_on, deployed = (
-        uniform(reg, [units_of(tables[name], "QA", "source", max_answers=6)])
-        for name in (story.certified_on, story.deployed_on)
-    )
-    trials = simulate(reg, certified_on, trials=SEEDS, seed=seed, draw="once")
-    risks = (truth(reg, certified_on, [1.0]).risk, truth(reg, deployed, [1.0]).risk)
-    rng = np.random.default_rng([40, seed])
-    outcomes = [watched(reg, story, deployed[0], int(j), rng) for j in trials.threshold[trials.certified]]
-    rang = [units for units in outcomes if units is not None]
-    j = int(np.bincount(trials.threshold[trials.certified], minlength=1).argmax())
-    later = f"{np.median(rang):,.0f}" if rang else "never"
-    return [
-        story.certified_on, story.deployed_on, f"{story.target_risk:g}", words(story.epsilon),
-        f"{trials.certified.sum()} of {SEEDS}",
-        f"{risks[0][j]:.3f}", f"{risks[1][j]:.3f}", f"{len(rang)} of {len(outcomes)}", later,
-    ]  # fmt: skip
-
-
-def watched(reg: Registration, story: Story, site: Support, j: int, rng: np.random.Generator) -> int | None:
-    """Units until the alarm of a monitor at threshold j, each deployed source once in a fresh order; None: no alarm."""
-    fields = reg.model_dump()
-    watch = Registration.model_validate({
-        **fields,
-        "thresholds": {"values": (reg.thresholds.values[j],), "weights": (1.0,)},
-        "certificate": {
-            "method": "monitor", "certificate": "0" * 64, "risk": story.target_risk, "refusal_budget": 0.0001,
-        },
-        "development": None,
-    })  # fmt: skip
-    rule, order = watch.mechanism, rng.permutation(site.law.size)
-    log_M, used, t = detector.nothing(plan_of(watch).bets.count), 0, 0
-    while used < order.size:
-        size, t = whole(STORY_BATCH, order.size - used), t + 1
-        sums = site.masses[order[used : used + size]].sum(axis=0)
-        two = np.stack([sums[:, : j + 1].sum(axis=-1), sums[:, j + 1 :].sum(axis=-1)], axis=-1)
-        exact = rule.basis.encode(two)
-        noisy = exact + discrete_gaussian(rng, rule.scale, exact.shape)
-        log_M, _ = fold(watch, log_M, round_sample(watch, [size], noisy[None]), t)
-        used += size
-        if float(evidence(watch, log_M, t)) >= log_line(plan_of(watch)):
-            return used
-    return None
-
-
 # ---------------------------------------------------------------- the page
 
 
@@ -475,36 +365,25 @@ def page(frame: pl.DataFrame) -> list[str]:
     ]  # fmt: skip
 
 
-def real_answers(folder: Path) -> list[str]:
-    """Return the last part of the page, from the tables of answers."""
-    tables = ragtruth(folder)
-    stories = [told(story, tables, i) for i, story in enumerate(STORIES)]
-    base = [float(tables[name].loss.mean()) for name in ("train", "test")]
-    return [
-        REAL,
-        f"{base[0]:.1%} of the answers of the train split are unsupported, {base[1]:.1%} of the test split. Sources are"
-        f" units, each used once in a random order, {STORY_BATCH} a round; the score is the fine-tuned detector of"
-        " [scores](scores.md), thresholds are 10 quantiles of its development sources, which take no other part."
-        f" {SEEDS} orders and noises; monitors ring with probability {FALSE_ALARM} at most. Risks are those of the"
-        " threshold certified most often, over all sources of the split. Made with the first three by"
-        " `python -m research.benchmarks.monitor TABLES_FOLDER`, where TABLES_FOLDER has those of [scores](scores.md);"
-        " these runs are not kept one by one.",
-        markdown(["certified on", "deployed on", "target", "epsilon", "certified", "risk where certified",
-                  "risk where deployed", "alarms", "sources until the alarm, median"], stories),
-    ]  # fmt: skip
-
-
 def as_it_was() -> list[str]:
     """Return the last part of the published page."""
     text = (RESULTS / PAGE).read_text(encoding="utf-8")
-    return [text[text.index(REAL) :].rstrip("\n")]
+    return [text[text.index(monitor_stories.TITLE) :].rstrip("\n")]
+
+
+def keep(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
+    frame.write_parquet(path, compression="zstd", compression_level=19)
+    return frame
+
+
+def real_answers(folder: Path) -> list[str]:
+    """Return the last part of the page, from the tables of answers; its runs are kept."""
+    return monitor_stories.page(keep(monitor_stories.stories(folder), monitor_stories.RECORDS))
 
 
 def main() -> None:
     last = real_answers(Path(sys.argv[1])) if len(sys.argv) > 1 else as_it_was()
-    frame = pl.concat(simulated())
-    frame.write_parquet(RECORDS, compression="zstd", compression_level=19)
-    publish(PAGE, [*page(frame), *last])
+    publish(PAGE, [*page(keep(pl.concat(simulated()), RECORDS)), *last])
 
 
 if __name__ == "__main__":
