@@ -52,6 +52,11 @@ class Row:
     releases: int
 
     @property
+    def called(self) -> str:
+        """As tables name it: histograms at all thresholds are what was released before plans were the default."""
+        return "old default" if self.preset == "default" else self.preset
+
+    @property
     def registration(self) -> Registration:
         finer = self.preset if self.preset in ("moments", "levels") else None
         choices = Choices(
@@ -159,7 +164,7 @@ def shown(row: Row, found: Audit) -> list[str]:
     claim = membership.claim_of(row.registration)
     mu = batch(row.registration).mu / row.factor
     return [
-        row.preset, f"{claim.epsilon:g}", f"{claim.delta:.0e}", NOISE[row.factor], f"{row.releases:,}",
+        row.called, f"{claim.epsilon:g}", f"{claim.delta:.0e}", NOISE[row.factor], f"{row.releases:,}",
         f"{found.bounds.epsilon:.2f}", f"{membership.epsilon_gaussian(mu, claim.delta):.2f}",
         f"{found.bounds.rho:.4f}", f"{claim.rho:.4f}",
         VERDICT.get(found.refuted(claim), "both refuted"),
@@ -173,7 +178,7 @@ def guessed(row: Row, found: Audit) -> list[str]:
         for each in (found.for_epsilon, found.for_rho)
     ]
     allowed = 1 / (1 + math.exp(-row.epsilon))
-    return [row.preset, f"{row.epsilon:g}", NOISE[row.factor], both[0], f"{allowed:.1%}", both[1]]
+    return [row.called, f"{row.epsilon:g}", NOISE[row.factor], both[0], f"{allowed:.1%}", both[1]]
 
 
 def outcome(found: Sequence[Result]) -> Outcome:
@@ -228,8 +233,8 @@ A fair coin per release decides whether one unit, the one that changes a release
 slot stays. The attacker sees the release and says "in", "out" or nothing. Noise `as registered` is what
 `fedsrc.site.release.make_release` draws, from the operating system's entropy; the other rows encode the same records
 and draw from the same sampler at a smaller scale. There are {THRESHOLDS} thresholds, {len(SEALED)} for sealed
-releases; second moments and levels are those of losses in quarters. Epsilon of the default and of the paper's preset is
-for zero-out, of the others for replacement."""
+releases; second moments and levels are those of losses in quarters. Epsilon of the old default (histograms) and of the
+paper's preset is for zero-out, of the others for replacement."""
 
 
 READING = f"""\
