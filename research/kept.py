@@ -34,15 +34,6 @@ class Kept(NamedTuple):
         return text[text.index(self.since) : text.index(self.until) if self.until else None]
 
 
-MONITOR_LAST = Kept(
-    monitor_stories.RECORDS,
-    monitor_stories.page,
-    ("certified_on", "deployed_on", "target", "epsilon", "run"),
-    1_200,
-    since=f"{monitor_stories.TITLE}\n",
-)  # joins PAGES, as "monitor.md, last table", once those records are published
-
-
 PAGES = {
     "population-l.md": Kept(
         population_l.RECORDS, population_l.page, ("draw", "target", "epsilon", "batch", "preset", "trial"), 7_600
@@ -56,6 +47,13 @@ PAGES = {
         ("table", "setting", "epsilon", "after", "run"),
         129_000,
         until=f"\n{monitor_stories.TITLE}\n",
+    ),
+    "monitor.md, last table": Kept(
+        monitor_stories.RECORDS,
+        monitor_stories.page,
+        ("certified_on", "deployed_on", "target", "epsilon", "run"),
+        1_200,
+        since=f"{monitor_stories.TITLE}\n",
     ),
     "membership.md": Kept(
         membership_page.RECORDS, membership_page.page, ("preset", "epsilon", "noise", "member", "evidence")

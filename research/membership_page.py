@@ -104,6 +104,11 @@ class Setting(NamedTuple):
     mu: float
 
     @property
+    def called(self) -> str:
+        """As tables name it: histograms at all thresholds are what was released before plans were the default."""
+        return "old default" if self.preset == "default" else self.preset
+
+    @property
     def claim(self) -> Claim:
         return Claim(self.epsilon, self.delta, self.rho)
 
@@ -162,7 +167,7 @@ def audited(frame: pl.DataFrame) -> Iterator[Result]:
 def shown(setting: Setting, found: Audit) -> list[str]:
     """One line of the table."""
     return [
-        setting.preset, f"{setting.epsilon:g}", f"{setting.delta:.0e}", setting.noise,
+        setting.called, f"{setting.epsilon:g}", f"{setting.delta:.0e}", setting.noise,
         f"{found.for_epsilon.releases:,}",
         f"{found.bounds.epsilon:.2f}", f"{membership.epsilon_gaussian(setting.mu, setting.delta):.2f}",
         f"{found.bounds.rho:.4f}", f"{setting.rho:.4f}",
@@ -177,7 +182,7 @@ def guessed(setting: Setting, found: Audit) -> list[str]:
         for each in (found.for_epsilon, found.for_rho)
     ]
     allowed = 1 / (1 + math.exp(-setting.epsilon))
-    return [setting.preset, f"{setting.epsilon:g}", setting.noise, both[0], f"{allowed:.1%}", both[1]]
+    return [setting.called, f"{setting.epsilon:g}", setting.noise, both[0], f"{allowed:.1%}", both[1]]
 
 
 def outcome(found: Sequence[Result]) -> Outcome:
@@ -228,10 +233,10 @@ A fair coin per release decides whether one unit, the one that changes a release
 slot stays. The attacker sees the release and says "in", "out" or nothing. Noise `as registered` is what
 `fedsrc.site.release.make_release` draws, from the operating system's entropy; the other rows encode the same records
 and draw from the same sampler at a smaller scale. There are {THRESHOLDS} thresholds, {len(SEALED)} for sealed
-releases; second moments and levels are those of losses in quarters. Epsilon of the default and of the paper's preset is
-for zero-out, of the others for replacement. `research/results/membership.parquet` keeps, for each row, how many
-releases with the unit and without it had which evidence (`research.membership.evidence`), rounded down to sixteenths,
-which no attack here tells apart."""
+releases; second moments and levels are those of losses in quarters. Epsilon of the old default (histograms) and of the
+paper's preset is for zero-out, of the others for replacement. `research/results/membership.parquet` keeps, for each
+row, how many releases with the unit and without it had which evidence (`research.membership.evidence`), rounded down to
+sixteenths, which no attack here tells apart."""
 
 
 READING = f"""\

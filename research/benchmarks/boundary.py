@@ -141,12 +141,14 @@ def main() -> None:
         " rules with a step left out: they show what the settings do to a rule that is wrong.",
         paper_says(false, CONTROL_TRIALS * (len(cases) - 1)),
         markdown(HEAD, rows),
-        f"Target {study.settings[0].target_risk}, the default release, 20 thresholds, 5 sites, a look after each round."
+        f"Target {study.settings[0].target_risk}, the old default (open, without a plan) on its release, 20 thresholds,"
+        " 5 sites, a look after each round."
         " 'False certificates' is the certificate decided through the ladder of targets, as in a run; its acceptance"
         " budget holds what a run keeps for refusals, and no release is refused. 'One target' bets on the registered"
         " target only. 'Uncharged' leaves the charge for withheld releases out, of the mixture as calibrated (a"
         " declared mixture would pay eta for the missing releases). The paper's rules read the paper's release, which"
-        " has no charge for withheld releases. Intervals are exact (Clopper-Pearson).",
+        " has no charge for withheld releases. Intervals are exact (Clopper-Pearson). Planned certificates, sealed"
+        " ones, have [a page of their own](sealed-validity.md).",
         f"Made by `python -m research.benchmarks.boundary` in {seconds:.0f} s for the {trials:,} trials, on"
         f" {os.cpu_count()} cores ({platform.machine()}); the study is `research/studies/boundary.toml`.",
     ])  # fmt: skip

@@ -39,6 +39,7 @@ from research.pages import markdown, words
 TARGETS = (0.10, 0.20, 0.30)
 RUNS = len(TARGETS) * len(EPSILONS) * SEEDS
 SCORES = {"probe": "probe", "window": "window lift", "lift": "lift"}
+CALLED: dict[Preset, str] = {"default": "old default", "paper": "paper"}
 COLUMNS: tuple[tuple[str, Preset], ...] = (
     ("probe", "default"), ("window", "default"), ("lift", "default"), ("probe", "paper"),
 )  # fmt: skip
@@ -139,7 +140,7 @@ def results(answers: Answers, *, once: bool) -> Results:
                     cells[column].append(run(answers, *column, target, epsilon))
                 yield [f"{target:.2f}", words(epsilon), *(short(cells[column][-1], once) for column in COLUMNS)]
 
-    names = (f"{preset}: {SCORES[score]}" for score, preset in COLUMNS)
+    names = (f"{CALLED[preset]}: {SCORES[score]}" for score, preset in COLUMNS)
     return Results(markdown(("target risk", "epsilon", *names), rows()), cells)
 
 
@@ -198,9 +199,9 @@ class Certificates:
 
     def headline(self) -> str:
         return f"""\
-With the probe's scores the default certifies in {self.drawn.certified("probe")} of {RUNS} runs of the paper's regime,
-the paper's rule in {self.drawn.certified("probe", "paper")}. With every source used once there are too few of them. Of
-{SEEDS} seeds at epsilon {", ".join(words(epsilon) for epsilon in EPSILONS)} are certified:
+With the probe's scores the old default certifies in {self.drawn.certified("probe")} of {RUNS} runs of the paper's
+regime, the paper's rule in {self.drawn.certified("probe", "paper")}. With every source used once there are too
+few of them. Of {SEEDS} seeds at epsilon {", ".join(words(epsilon) for epsilon in EPSILONS)} are certified:
 {"; ".join(f"{seeds(self.passed, target)} at target {target:.2f}" for target in reversed(TARGETS))}."""
 
     def parts(self) -> list[str]:
@@ -227,7 +228,7 @@ def seeds(found: Results, target: float) -> str:
 def counts(found: Results) -> str:
     each = ", ".join(f"{found.certified(score)} with {name}" for score, name in SCORES.items())
     return f"""\
-Of {RUNS} runs the default certifies {each};
+Of {RUNS} runs the old default certifies {each};
 the paper's rule with the probe {found.certified("probe", "paper")}."""
 
 
@@ -266,7 +267,9 @@ and the other {calibrating} calibrate, dealt at random to {SITES} sites. {SEEDS}
 *certified seeds of {SEEDS} / median events / mean acceptance / mean true risk / violations*, or 0. The {calibrating}
 calibration answers are the population, so the true risk is exact, and a violation is a certified threshold whose true
 risk is above target. An epsilon protects one event; {calibrating} answers in up to 30,000 events are used many times
-over, so that an answer is protected less than the epsilon says. The regime is kept for comparison with the paper."""
+over, so that an answer is protected less than the epsilon says. The regime is kept for comparison with the paper. The
+*old default* is an open certificate without a plan; what the default, which is planned, certifies of RAGTruth is on
+the page of [what can be certified today](studies/certified-today.md). Epsilon is for zero-out."""
 
 
 PASS_HEAD = f"""\

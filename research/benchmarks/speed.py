@@ -258,10 +258,10 @@ Made by
 DECISION_HEAD = f"""\
 ## One round at {THRESHOLDS} thresholds
 
-The default preset: {THRESHOLDS} thresholds, 50 rungs of the risk ladder, 12 bets each, 40 acceptance bets,
-epsilon 4, after {RECORDS:,} records in {RELEASES} releases. The decision is what happens after every round; all
-reported bounds adds contrast bounds with and without noise, widths and log-wealth. A requirement is met when the
-95th percentile is under it."""
+The old default (open, without a plan): {THRESHOLDS} thresholds, 50 rungs of the risk ladder, 12 bets each, 40
+acceptance bets, epsilon 4, after {RECORDS:,} records in {RELEASES} releases. The decision is what happens after
+every round; all reported bounds adds contrast bounds with and without noise, widths and log-wealth. A requirement
+is met when the 95th percentile is under it."""
 
 PEER_READING = """\
 The peers are written for this comparison: the same formulas, one threshold at a time, with a bracketed root

@@ -10,27 +10,28 @@ from fedsrc.audit.page import markdown
 from fedsrc.audit.study import Study
 from research.studies.catalogue import Paper
 
-OURS = "betting-ladder"
+OLD = "betting-ladder"  # the old default
 
 
 def beside(study: Study, table: pl.DataFrame, paper: Paper) -> str:
-    """A table of what the paper prints, the paper's rule here, and the betting certificate on its own release."""
+    """A table of what the paper prints, the paper's rule here, and the old default on its own release."""
     if not paper.rows:
         return f"Beside the paper ({paper.label}): {paper.note}"
     keys = list(dict.fromkeys(key for row in paper.rows for key in row["match"]))
-    ours = OURS if OURS in study.methods else "betting"
+    old = OLD if OLD in study.methods else "betting"
     columns = ("fired", "acceptance", "records")
     head = [*keys, *(f"paper: {name}" for name in columns), *(f"{paper.rule}: {name}" for name in columns),
-            *(f"{ours}: {name}" for name in columns)]  # fmt: skip
+            *(f"{old}: {name}" for name in columns)]  # fmt: skip
     body = []
     for row in paper.rows:
         here = _at(study, table, row["match"])
-        rule, best = _one(here, paper.rule, "paper"), _one(here, ours, "default")
+        rule, best = _one(here, paper.rule, "paper"), _one(here, old, "default")
         printed = [_cell(row.get(name), name) for name in columns]
         body.append([*(f"{_value(row['match'].get(key, ''))}" for key in keys), *printed,
                      *(_cell(rule.get(name), name) for name in columns),
                      *(_cell(best.get(name), name) for name in columns)])  # fmt: skip
-    title = f"Beside the paper ({paper.label}); {ours} reads the default release where the study has it:"
+    called = f"{old}, the old default," if old == OLD else f"{old}, the old default with one target,"
+    title = f"Beside the paper ({paper.label}); {called} reads its own release where the study has it:"
     return "\n\n".join([title, markdown(head, body), paper.note])
 
 
@@ -62,10 +63,10 @@ def _cell(value: Any, name: str) -> str:
 
 def scores(table: pl.DataFrame) -> str:
     """Scores side by side: how well each ranks, the least risk it allows, and what both certificates make of it."""
-    head = ["score", "AUC", "floor", "fed-src-c: fired", "acceptance", f"{OURS}: fired", "acceptance"]
-    body, none = [], {"fed-src-c": 0, OURS: 0}
+    head = ["score", "AUC", "floor", "fed-src-c: fired", "acceptance", f"{OLD}: fired", "acceptance"]
+    body, none = [], {"fed-src-c": 0, OLD: 0}
     for (name,), part in table.group_by(["population"], maintain_order=True):
-        sides = {"fed-src-c": _one(part, "fed-src-c", "paper"), OURS: _one(part, OURS, "default")}
+        sides = {"fed-src-c": _one(part, "fed-src-c", "paper"), OLD: _one(part, OLD, "default")}
         for method, row in sides.items():
             none[method] += row["fired"] == 0
         first = part.row(0, named=True)
@@ -77,7 +78,7 @@ def scores(table: pl.DataFrame) -> str:
         body.append([str(name), f"{first['auc']:.3f}", f"{first['oracle_floor']:.3f}", *figures])
     counts = (
         f"Without any certificate: {none['fed-src-c']} of {len(body)} under the paper's rule on its release,"
-        f" {none[OURS]} under ours."
+        f" {none[OLD]} under the old default ({OLD}) on its own."
     )
     return "\n\n".join(["Scores side by side, on the same splits, events and seeds:", markdown(head, body), counts])
 

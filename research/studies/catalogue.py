@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent
 NAMES = (
     "registered", "tasks", "privacy-curve", "redeep", "c1", "halueval-surrogate", "halueval", "stress", "capital",
     "heterogeneity", "eta", "ablations", "reuse", "baselines", "scores-ragtruth", "scores-controls", "scores-halueval",
-    "today-ragtruth", "today-halueval",
+    "today-ragtruth", "today-halueval", "planned-ragtruth", "planned-halueval", "planned-curve",
 )  # fmt: skip
 LONG = ("boundary", "boundary-paper")  # run by name only
 

@@ -16,8 +16,17 @@ from research.studies import today
 from research.studies.catalogue import printed
 from research.studies.results import FIGURES, Result
 
-INK = {"ours": ("#1b6ca8", "o"), "paper": ("#b5541c", "s"), "printed": ("#6b6b6b", "^"), "limit": ("#2f2f2f", "|")}
+INK = {
+    "default": ("#1b6ca8", "o"), "old": ("#5a9e4b", "D"), "paper": ("#b5541c", "s"), "printed": ("#6b6b6b", "^"),
+    "limit": ("#2f2f2f", "|"),
+}  # fmt: skip
 SIZE = (7.2, 3.8)
+PLANNED = {"privacy-curve": "planned-curve"}
+SIDES = {"default": "few", "old": "old", "paper": "paper"}  # what records are counted of
+LABELS = {
+    "limit": "information limit", "default": "default, for few records", "old": "old default",
+    "paper": "the paper's rule",
+}  # fmt: skip
 
 
 def all_figures(results: dict[str, Result]) -> dict[str, bytes]:
@@ -25,7 +34,7 @@ def all_figures(results: dict[str, Result]) -> dict[str, bytes]:
     made: dict[str, bytes] = {}
     for name in ("privacy-curve", "redeep"):
         if name in results:
-            made[FIGURES[name]] = firing(name, results[name])
+            made[FIGURES[name]] = firing(name, results[name], results.get(PLANNED.get(name, "")))
     if any(name in results for name in today.STUDIES):
         found = today.rows(results)
         made["records.svg"], made["acceptance.svg"] = records(found), acceptance(found)
@@ -34,8 +43,8 @@ def all_figures(results: dict[str, Result]) -> dict[str, bytes]:
     return made
 
 
-def firing(name: str, result: Result) -> bytes:
-    """Share of trials that certify against epsilon: printed by the paper, its rule on the surrogate, ours."""
+def firing(name: str, result: Result, planned: Result | None) -> bytes:
+    """Share of trials that certify against epsilon: printed by the paper, its rule on the surrogate, both defaults."""
     table, paper = result.tables().methods, printed(name)[0]
     figure, axes = _axes("epsilon (smaller is more private)", "trials that certify")
     order = [row["match"]["epsilon"] for row in paper.rows]
@@ -46,11 +55,13 @@ def firing(name: str, result: Result) -> bytes:
         **_style("printed"),
         label="printed in the paper",
     )
-    for key, (method, release), label in (
-        ("paper", today.PAPER, "the paper's rule, surrogate"),
-        ("ours", today.OURS, "betting, surrogate"),
-    ):
-        rows = table.filter((pl.col("method") == method) & (pl.col("release") == release))
+    drawn = [
+        ("paper", table.filter(method=today.PAPER[0], release=today.PAPER[1]), "the paper's rule, surrogate"),
+        ("old", table.filter(method=today.OLD[0], release=today.OLD[1]), "old default, surrogate"),
+    ]
+    if planned is not None:
+        drawn.append(("default", planned.tables().methods.filter(case="default"), "default, surrogate"))
+    for key, rows, label in drawn:
         shares = {row["epsilon"]: row["fired"] / row["trials"] for row in rows.iter_rows(named=True)}
         axes.plot(places, [shares[epsilon] for epsilon in order], **_style(key), label=label)
     axes.set_xticks(list(places), ["none" if math.isinf(epsilon) else f"{epsilon:g}" for epsilon in order])
@@ -65,11 +76,11 @@ def records(found: list[dict[str, Any]]) -> bytes:
     figure, axes = _axes("records to certification, target 0.20", "", height=0.36 * len(rows) + 1.4)
     for place, row in enumerate(rows):
         axes.plot([row["information_limit"]], [place], INK["limit"][1], color=INK["limit"][0], markersize=12)
-        for key in ("ours", "paper"):
-            if row[f"{key}_records"] is not None:
-                always = row[f"{key}_fired"] == row[f"{key}_trials"]
-                axes.plot([row[f"{key}_records"]], [place], **_style(key), fillstyle="full" if always else "none")
-    for key, label in (("limit", "information limit"), ("ours", "betting"), ("paper", "the paper's rule")):
+        for key, side in SIDES.items():
+            if row[f"{side}_records"] is not None:
+                always = row[f"{side}_fired"] == row[f"{side}_trials"]
+                axes.plot([row[f"{side}_records"]], [place], **_style(key), fillstyle="full" if always else "none")
+    for key, label in LABELS.items():
         axes.plot([], [], INK[key][1], color=INK[key][0], label=label)
     axes.plot([], [], "o", color="#6b6b6b", fillstyle="none", label="open: not in all trials")
     axes.set_xscale("log")
@@ -80,13 +91,14 @@ def records(found: list[dict[str, Any]]) -> bytes:
 
 
 def acceptance(found: list[dict[str, Any]]) -> bytes:
-    """Certified acceptance against target at epsilon 4, per population."""
-    figure, axes = _axes("target risk", "acceptance of the certified threshold, epsilon 4")
+    """Acceptance certified by the default against target at epsilon 4, per population."""
+    figure, axes = _axes("target risk", "acceptance certified by the default, epsilon 4")
     markers = "osD^v<>Px*"
     for place, name in enumerate(dict.fromkeys(row["population"] for row in found)):
-        rows = [row for row in found if row["population"] == name and row["epsilon"] == 4.0 and row["ours_acceptance"]]
+        here = [row for row in found if row["population"] == name and row["epsilon"] == 4.0]
+        rows = [row for row in here if row["default_acceptance"]]
         if rows:
-            axes.plot([row["target_risk"] for row in rows], [row["ours_acceptance"] for row in rows],
+            axes.plot([row["target_risk"] for row in rows], [row["default_acceptance"] for row in rows],
                       marker=markers[place % len(markers)], label=name)  # fmt: skip
     axes.set_ylim(bottom=0)
     axes.set_xticks(sorted({row["target_risk"] for row in found}))

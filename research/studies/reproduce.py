@@ -95,7 +95,9 @@ def index(results: dict[str, Result]) -> str:
         "# The paper's experiments, and ours beside them\n\n"
         "Each page is computed from per-trial records (`research/results/studies/NAME.parquet`), which"
         " `python -m research` makes"
-        " from a registered study. [What can be certified today](certified-today.md) draws them together. The word"
+        " from a registered study. [What can be certified today](certified-today.md) draws them together."
+        " `betting-ladder` is the old default, an open certificate without a plan, and `betting` the same for one"
+        " target; what is the default now is in the studies *as planned*. The word"
         " surrogate marks made-up populations that match figures the paper prints; all else is real scores of real"
         " answers. Links to pages outside this folder lead to the project's documentation."
     )

@@ -44,6 +44,11 @@ FIGURES = {
     "redeep": "firing-redeep.svg",
     "stress": "violations.svg",
 }
+AS_PLANNED = {
+    "privacy-curve": "The default now, what a plan registers, on the same law: [as planned](planned-curve.md).",
+    "halueval": "The default now is planned, on development records, of which this design sets none apart: with them,"
+    " [as planned](planned-halueval.md).",
+}
 
 
 class Places(NamedTuple):
@@ -88,6 +93,7 @@ class Result:
         extra = [beside(self.study, found.methods, paper) for paper in printed(self.name)]
         if self.name.startswith("scores-"):
             extra.append(scores(found.methods))
+        extra += [AS_PLANNED[self.name]] if self.name in AS_PLANNED else []
         if self.name == "privacy-curve":
             extra.append(one_tuple(found.methods, self.records.filter(pl.col("trial") == 0)))
         extra += [] if figure is None else [f"![{self.study.name}]({figure})"]

@@ -26,10 +26,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from research import membership, membership_page, monitor_stories
-from research.kept import MONITOR_LAST, PAGES
+from research.kept import PAGES
 from research.membership import ATTACKS, Audit, Bounds, Guesses
 from research.pages import RESULTS
 
+LAST = "monitor.md, last table"
 SAMPLE = membership_page.Setting("default", 1.0, 1e-6, 0.02, "as registered", 0.2)
 
 
@@ -99,7 +100,7 @@ def test_the_head_tells_a_refuted_claim_and_faults_that_were_not_noticed() -> No
 
 
 def test_the_two_kinds_of_records_of_the_monitor_make_one_page() -> None:
-    first, last = PAGES["monitor.md"].published("monitor.md"), MONITOR_LAST.published("monitor.md, last table")
+    first, last = (PAGES[name].published(name) for name in ("monitor.md", LAST))
     assert f"{first}\n{last}" == (RESULTS / "monitor.md").read_text(encoding="utf-8")
 
 
@@ -145,7 +146,7 @@ def test_every_run_on_real_answers_is_kept(tables: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(monitor_stories, "SEEDS", 12)
     frame = monitor_stories.stories(tables)
     assert frame.schema == monitor_stories.SCHEMA
-    assert frame.height == frame.select(MONITOR_LAST.keys).n_unique() == 12 * len(monitor_stories.STORIES)
+    assert frame.height == frame.select(PAGES[LAST].keys).n_unique() == 12 * len(monitor_stories.STORIES)
     bad, good = frame.filter(pl.col("certified_on") == "train"), frame.filter(pl.col("certified_on") == "test")
     assert bad["threshold"].null_count() == bad["risk"].null_count() == bad["sources"].null_count() == bad.height
     sure = good.drop_nulls("threshold")

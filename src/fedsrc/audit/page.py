@@ -70,7 +70,7 @@ def notes_on(study: Study, table: pl.DataFrame) -> list[str]:
     if not study.names_release:
         notes.append(
             'The study names no release, so every method reads the paper\'s: `release = "default"` audits the release'
-            " that fedsrc makes unless told otherwise."
+            " of the default preset."
         )
     kinds = {each.name: type(each) for each in study.populations}
     if surrogates := [name for name, kind in kinds.items() if kind in (Binormal, Printed)]:

@@ -1,0 +1,121 @@
+"""What can be certified today, in the paper's regime: the default, the old default and the paper's rule side by side.
+
+Mutants killed: a planned study of another seed, split, schedule, adjacency or number of trials; a default that is not
+what a plan takes (open with privacy, more looks, exact development records); sides or policies exchanged; a lost
+combination not counted; ties counted as losses; combinations that only one side certifies counted as compared.
+
+Chance of a false alarm: none, it compares published files.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+import polars as pl
+import pytest
+
+from fedsrc.audit.study import Setting
+from fedsrc.planning.aim import Objective
+from fedsrc.planning.plan import Wish
+from research.pages import FIGURES, RESULTS
+from research.studies.catalogue import study_of
+from research.studies.today import KEYS, PLANNED, Compared, compared
+
+TABLES = FIGURES / "studies"
+LEAD = (RESULTS / "studies" / "certified-today.md").read_text(encoding="utf-8").split("## The paper's regime\n\n")[1]
+SHARED = (
+    "development_share", "heldout_share", "partition", "sites", "batch", "rounds", "weights", "adjacency",
+    "aggregation", "draw", "unit", "thresholds", "min_acceptance", "failure_probability", "delta",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "planned"), PLANNED.items())
+def test_both_studies_are_of_the_same_populations_split_and_sites(name: str, planned: str) -> None:
+    one, other = study_of(name), study_of(planned)
+    assert (one.seed, one.trials, one.populations) == (other.seed, other.trials, other.populations)
+    assert len({tuple(getattr(each, key) for key in SHARED) for each in (*one.settings, *other.settings)}) == 1
+    combinations = [{tuple(getattr(each, key) for key in KEYS) for each in study.settings} for study in (one, other)]
+    assert combinations[0] == combinations[1]
+
+
+def expected(setting: Setting) -> tuple[str, int, str, str]:
+    """What a plan takes for the case of a setting: certificate, looks, where thresholds come from, objective."""
+    private = not math.isinf(setting.epsilon)
+    objective: Objective = "records" if setting.case == "few records" else "acceptance"
+    looks = Wish(objective=objective).number_of_looks if private else 1
+    noised = private and setting.case != "public development"
+    return "sealed" if private else "open", looks, "noised" if noised else "development", objective
+
+
+@pytest.mark.parametrize("planned", PLANNED.values())
+def test_the_default_is_what_a_plan_takes(planned: str) -> None:
+    settings = study_of(planned).settings
+    assert {each.case for each in settings} == {"default", "few records", "public development"}
+    for each in settings:
+        found = (each.certificate, each.looks, each.thresholds_from, each.objective)
+        assert found == expected(each)
+        assert (each.release, each.policy, each.encoding) == ("default", "first", None)
+
+
+def side(method: str, release: str, policy: str) -> pl.DataFrame:
+    frames = [pl.read_csv(TABLES / f"{name}.csv", infer_schema_length=None) for name in PLANNED]
+    return pl.concat(frames, how="vertical_relaxed").filter(method=method, release=release, policy=policy)
+
+
+def planned_case(case: str) -> pl.DataFrame:
+    frames = [pl.read_csv(TABLES / f"{name}.csv", infer_schema_length=None) for name in PLANNED.values()]
+    return pl.concat(frames, how="vertical_relaxed").filter(case=case)
+
+
+def numbers(pattern: str) -> list[int]:
+    found = re.search(pattern, LEAD)
+    assert found is not None, pattern
+    return [int(each) for each in found.groups()]
+
+
+def test_the_lead_counts_what_each_certifies() -> None:
+    default, old = planned_case("default"), side("betting-ladder", "default", "first")
+    paper = side("fed-src-c", "paper", "first")
+    assert numbers(r"Of (\d+) combinations of population, target and epsilon, (\d+) were never certified") == [
+        default.height, default.filter(fired=0).height,
+    ]  # fmt: skip
+    most = [each.filter(pl.col("fired") > 50).height for each in (default, old, paper)]
+    assert most == numbers(r"certifies (\d+) in most trials; .* does in (\d+), and the paper's rule in (\d+)\.")
+
+
+def test_the_lead_counts_what_is_lost() -> None:
+    both = planned_case("default").join(side("betting-ladder", "default", "final"), on=KEYS, suffix="_old")
+    assert numbers(r"certifies less often in (\d+) combinations .*\), more often in (\d+)\. With") == [
+        both.filter(pl.col("fired") < pl.col("fired_old")).height,
+        both.filter(pl.col("fired") > pl.col("fired_old")).height,
+    ]
+    often = both.filter((pl.col("fired") > 50) & (pl.col("fired_old") > 50))
+    less = often.filter(pl.col("acceptance") < pl.col("acceptance_old")).height
+    more = often.filter(pl.col("acceptance") > pl.col("acceptance_old")).height
+    said = numbers(
+        r"it accepts less in (\d+) of the (\d+) combinations that both certify in most trials, more in (\d+)"
+    )
+    assert said == [less, often.height, more]
+
+
+def test_the_lead_counts_records() -> None:
+    few = planned_case("few records").filter(pl.col("epsilon").is_finite() & (pl.col("fired") > 50))
+    both = few.join(side("betting-ladder", "default", "first").filter(pl.col("fired") > 50), on=KEYS, suffix="_old")
+    more = both.filter(pl.col("records") > pl.col("records_old")).height
+    fewer = both.filter(pl.col("records") < pl.col("records_old")).height
+    said = numbers(r"with privacy it takes more than the old default in (\d+) of (\d+) combinations, fewer in (\d+);")
+    assert said == [more, both.height, fewer]
+
+
+def test_only_what_both_certify_in_most_trials_is_compared() -> None:
+    def row(one: tuple[int, float | None], other: tuple[int, float | None]) -> dict[str, float | None]:
+        named = {"a": one, "b": other}
+        fired = {f"{name}_fired": each[0] for name, each in named.items()}
+        return {**fired, **{f"{name}_trials": 100 for name in named}, **{f"{k}_x": v[1] for k, v in named.items()}}
+
+    rows = [
+        row((100, 1.0), (51, 2.0)), row((100, 2.0), (100, 1.0)), row((100, 3.0), (100, 1.0)), row((90, 1.0), (90, 1.0)),
+        row((50, 1.0), (100, 2.0)), row((100, 1.0), (0, None)),
+    ]  # fmt: skip
+    assert compared(rows, ("a", "b"), "x") == Compared(both=4, less=1, more=2)
