@@ -10,7 +10,7 @@ from typing import NamedTuple
 import polars as pl
 
 from research import membership_page, monitor_stories
-from research.benchmarks import gate, monitor, population_l, ragtruth, speed
+from research.benchmarks import gate, monitor, population_l, ragtruth, scores_once, speed
 from research.pages import RESULTS
 
 
@@ -57,6 +57,13 @@ PAGES = {
     ),
     "membership.md": Kept(
         membership_page.RECORDS, membership_page.page, ("preset", "epsilon", "noise", "member", "evidence")
+    ),
+    "scores.md, last section": Kept(
+        scores_once.RECORDS,
+        scores_once.page,
+        ("score", "target", "epsilon", "method", "split"),
+        3_600,
+        since=f"{scores_once.TITLE}\n",
     ),
     "speed.md": Kept(speed.KEPT, speed.page, ("table", "what", "thresholds", "repetition")),
     "gate.md": Kept(gate.KEPT, gate.page, ("table", "what", "clients", "rate", "microseconds", "wrong")),

@@ -311,7 +311,7 @@ def new_problems(texts: dict[str, str], book: Book, said: Said, new: dict[str, s
 def entry_of(book: Book, source: str, epsilon: str = "", number: str = "") -> Said:
     entries = [said for said in book.said if said.page == "README.md" and said.source == f"docs/results/{source}"]
     entries = [said for said in entries if not number or number in said.numbers]
-    entries = [said for said in entries if not epsilon or said.row["epsilon"] == epsilon]
+    entries = [said for said in entries if not epsilon or said.row.get("epsilon") == epsilon]
     assert len(entries) == 1, f"docs/numbers.toml has {len(entries)} entries of README.md for {source}: say here which"
     return entries[0]
 
