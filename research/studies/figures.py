@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from fedsrc.errors import MissingExtraError
-from research.studies import today
+from research.studies import sides, today
 from research.studies.catalogue import printed
 from research.studies.results import FIGURES, Result
 
@@ -35,7 +35,7 @@ def all_figures(results: dict[str, Result]) -> dict[str, bytes]:
     for name in ("privacy-curve", "redeep"):
         if name in results:
             made[FIGURES[name]] = firing(name, results[name], results.get(PLANNED.get(name, "")))
-    if any(name in results for name in today.STUDIES):
+    if any(name in results for name in sides.STUDIES):
         found = today.rows(results)
         made["records.svg"], made["acceptance.svg"] = records(found), acceptance(found)
     if "stress" in results:
@@ -56,8 +56,8 @@ def firing(name: str, result: Result, planned: Result | None) -> bytes:
         label="printed in the paper",
     )
     drawn = [
-        ("paper", table.filter(method=today.PAPER[0], release=today.PAPER[1]), "the paper's rule, surrogate"),
-        ("old", table.filter(method=today.OLD[0], release=today.OLD[1]), "old default, surrogate"),
+        ("paper", table.filter(method=sides.PAPER[0], release=sides.PAPER[1]), "the paper's rule, surrogate"),
+        ("old", table.filter(method=sides.OLD[0], release=sides.OLD[1]), "old default, surrogate"),
     ]
     if planned is not None:
         drawn.append(("default", planned.tables().methods.filter(case="default"), "default, surrogate"))

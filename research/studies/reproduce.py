@@ -20,6 +20,7 @@ from fedsrc.errors import FedsrcError
 from research.studies import figures, today
 from research.studies.catalogue import LONG, NAMES, missing_tables, path_of, study_of
 from research.studies.results import Places, Result, distil, read_result, write_result
+from research.studies.sides import STUDIES
 
 DETECTORS = "detector_scores.csv.gz"
 BEGUN = ".begun"
@@ -77,7 +78,7 @@ def publish_overview(places: Places) -> None:
 def overview(results: dict[str, Result]) -> dict[str, str]:
     """Pages over several studies, by file name."""
     pages = {"README.md": index(results)}
-    if any(name in results for name in today.STUDIES):
+    if any(name in results for name in STUDIES):
         pages["certified-today.md"] = today.page(results)
         pages["certified-today.csv"] = today.csv(results)
     return pages

@@ -4,47 +4,17 @@ regime, by the default, the old default and the paper's rule."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 import polars as pl
 
 from fedsrc.audit.page import markdown
 from fedsrc.maths.binomial import clopper_pearson
 from research.pages import words
-from research.studies import honest
+from research.studies import honest, split_counts
 from research.studies.results import Result
+from research.studies.sides import KEYS, OLD, PAPER, PLANNED, SIDES, STUDIES, Row, apart, compared, mostly
 
-STUDIES = ("today-ragtruth", "today-halueval")
-PLANNED = {name: name.replace("today", "planned") for name in STUDIES}  # the same populations, split and sites
-PAPER, OLD = ("fed-src-c", "paper"), ("betting-ladder", "default")
-KEYS = ("population", "target_risk", "epsilon")
 SHOWN = ("fired", "trials", "failures", "violations", "records", "acceptance", "risk", "reuse", "heldout_exceeds")
-Row = dict[str, Any]
-
-
-class Side(NamedTuple):
-    """What stands beside what: a rule on a release under a policy, or a planned case."""
-
-    method: str
-    release: str
-    policy: str = "first"
-    case: str = ""
-
-    def row(self, here: pl.DataFrame, planned: pl.DataFrame) -> Row:
-        """Return its row of one combination; without privacy nothing is protected, and development is public."""
-        if not self.case:
-            rows = here.filter(method=self.method, release=self.release, policy=self.policy)
-        elif (rows := planned.filter(case=self.case)).is_empty():
-            rows = planned.filter(case="default")
-        return rows.row(0, named=True)
-
-
-SIDES = {
-    "paper": Side(*PAPER), "old": Side(*OLD), "few": Side("registered", "default", case="few records"),
-    "paper_all": Side(*PAPER, "final"), "old_all": Side(*OLD, "final"),
-    "default": Side("registered", "default", case="default"),
-    "public": Side("registered", "default", case="public development"),
-}  # fmt: skip
 ALL_HEAD = [
     "population", "target", "epsilon", "floor", "paper's rule", "old default", "acceptance", "default", "acceptance",
     "public development", "acceptance", "risk", "reuse", "held-out risk", "95% interval", "held-out above target",
@@ -142,8 +112,8 @@ def page(results: dict[str, Result]) -> str:
         "### With all 30,000 records", ALL_NOTES, markdown(ALL_HEAD, [_with_all(row) for row in found]),
         "![Acceptance against target](acceptance.svg)",
         "### To the first certificate", FIRST_NOTES, markdown(FIRST_HEAD, [_to_first(row) for row in found]),
-        "![Records to certification](records.svg)",
-        f"Made by `python -m research {' '.join((*STUDIES, *PLANNED.values()))}`.",
+        "![Records to certification](records.svg)", *split_counts.section(found),
+        f"The rest is made by `python -m research {' '.join((*STUDIES, *PLANNED.values()))}`.",
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
 
@@ -156,15 +126,11 @@ def lead(found: list[Row]) -> str:
     return "\n\n".join([
         f"Of {len(found)} combinations of population, target and epsilon, {len(never)} were never certified by the"
         f" default; in {hopeless} of these no threshold has so low a risk. It certifies {most['default']} in most"
-        f" trials; the old default does in {most['old']}, and the paper's rule in {most['paper']}.",
+        f" trials; the old default does in {most['old']}, and the paper's rule in {most['paper']}."
+        f" {split_counts.lead(found)}",
         f"Where it loses to the old default. {_less_often(found)} {_less_accepted(found)} {_more_records(found)}",
         _false(found),
     ])  # fmt: skip
-
-
-def mostly(row: Row, side: str) -> bool:
-    """Say whether a side certifies in most trials."""
-    return bool(row[f"{side}_fired"] * 2 > row[f"{side}_trials"])
 
 
 def _less_often(found: list[Row]) -> str:
@@ -197,12 +163,6 @@ def _less_accepted(found: list[Row]) -> str:
     )
 
 
-def apart(found: list[Row]) -> tuple[list[Row], list[Row]]:
-    """Return the combinations with privacy, and those without."""
-    free = [row for row in found if row["epsilon"] == float("inf")]
-    return [row for row in found if row not in free], free
-
-
 def _more_records(found: list[Row]) -> str:
     (both, fewer, more), free = (compared(part, ("few", "old"), "records") for part in apart(found))
     sooner = sum(mostly(row, "default") and mostly(row, "old") and row["old_records"] < 30_000 for row in found)
@@ -212,20 +172,6 @@ def _more_records(found: list[Row]) -> str:
         f" combinations, fewer in {fewer}; without privacy more in {free.more} of {free.both}, fewer in {free.less}: it"
         " may look after 50 events then, the old default after 1,000."
     )
-
-
-class Compared(NamedTuple):
-    """Combinations that two sides certify in most trials, and where the first has less or more of something."""
-
-    both: int
-    less: int
-    more: int
-
-
-def compared(found: list[Row], sides: tuple[str, str], what: str) -> Compared:
-    """Compare the means of two sides where both certify in most trials."""
-    pairs = [[row[f"{side}_{what}"] for side in sides] for row in found if all(mostly(row, side) for side in sides)]
-    return Compared(len(pairs), sum(one < other for one, other in pairs), sum(one > other for one, other in pairs))
 
 
 def _false(found: list[Row]) -> str:

@@ -334,7 +334,7 @@ def test_a_changed_number_is_found(
 
 
 def test_swapped_numbers_are_found(texts: dict[str, str], book: Book) -> None:
-    """92 for the default and 37 for the paper's rule, the wrong way round."""
+    """What the default certifies and what the paper's rule does, the wrong way round."""
     said = entry_of(book, "studies/certified-today.md", number="default")
     now = said_numbers(texts, said)
     problems = new_problems(texts, book, said, {"default": now["paper"], "paper": now["default"]})

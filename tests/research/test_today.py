@@ -2,7 +2,8 @@
 
 Mutants killed: a planned study of another seed, split, schedule, adjacency or number of trials; a default that is not
 what a plan takes (open with privacy, more looks, exact development records); sides or policies exchanged; a lost
-combination not counted; ties counted as losses; combinations that only one side certifies counted as compared.
+combination not counted; ties counted as losses; combinations that only one side certifies counted as compared; other
+splits of the same seed, a split or a trial left out of them, their range edited.
 
 Chance of a false alarm: none, it compares published files.
 """
@@ -15,12 +16,16 @@ import re
 import polars as pl
 import pytest
 
-from fedsrc.audit.study import Setting
+from fedsrc.audit.engine import run_task
+from fedsrc.audit.study import Setting, Study
+from fedsrc.audit.study_folder import tasks
 from fedsrc.planning.aim import Objective
 from fedsrc.planning.plan import Wish
 from research.pages import FIGURES, RESULTS
-from research.studies.catalogue import study_of
-from research.studies.today import KEYS, PLANNED, Compared, compared
+from research.studies.catalogue import path_of, study_of
+from research.studies.other_splits import SHIFTS, TRIALS, shifted, side_of
+from research.studies.sides import KEYS, PLANNED, SIDES, Compared, compared
+from research.studies.split_counts import RECORDS
 
 TABLES = FIGURES / "studies"
 LEAD = (RESULTS / "studies" / "certified-today.md").read_text(encoding="utf-8").split("## The paper's regime\n\n")[1]
@@ -119,3 +124,57 @@ def test_only_what_both_certify_in_most_trials_is_compared() -> None:
         row((50, 1.0), (100, 2.0)), row((100, 1.0), (0, None)),
     ]  # fmt: skip
     assert compared(rows, ("a", "b"), "x") == Compared(both=4, less=1, more=2)
+
+
+def test_another_split_has_another_seed_and_fewer_trials() -> None:
+    for name in (*PLANNED, *PLANNED.values()):
+        text = path_of(name).read_text(encoding="utf-8")
+        one, other = Study.from_toml(text), Study.from_toml(shifted(text, 3000))
+        assert (other.seed, other.trials) == (one.seed + 3000, TRIALS)
+        assert (other.settings, other.populations, other.methods) == (one.settings, one.populations, one.methods)
+
+
+def test_every_trial_of_every_split_is_kept() -> None:
+    frame = pl.read_parquet(RECORDS)
+    assert set(frame["shift"]) == {*SHIFTS}
+    assert set(frame["side"]) == {*SIDES}
+    counted = frame.group_by("shift", "side", *KEYS).agg(pl.col("trial").n_unique().alias("trials"), pl.len())
+    assert (counted["trials"] == TRIALS).all()
+    assert (counted["len"] == TRIALS).all()
+    public = pl.col("side") == "public"  # without privacy that is the default
+    assert counted.filter(~public).height == len(SHIFTS) * (len(SIDES) - 1) * 135
+    assert counted.filter(public).height == len(SHIFTS) * 108
+
+
+def test_the_lead_says_how_splits_differ() -> None:
+    often = (pl.col("fired").sum() * 2 > TRIALS).alias("often")
+    frame = pl.read_parquet(RECORDS).group_by("shift", "side", *KEYS).agg(often)
+    sides = {"paper": side("fed-src-c", "paper", "first"), "old": side("betting-ladder", "default", "first"),
+             "default": planned_case("default")}  # fmt: skip
+    most = {}
+    for name, main in sides.items():
+        others = frame.filter(side=name).group_by("shift", maintain_order=True).agg(pl.col("often").sum()).sort("shift")
+        most[name] = [main.filter(pl.col("fired") > 50).height, *others["often"].to_list()]
+    for name, called in (("paper", "the paper's rule"), ("old", "the old default"), ("default", "the default")):
+        assert numbers(rf"by {called} (\d+) to (\d+), ") == [min(most[name]), max(most[name])]
+    fewer = sum(one < other for one, other in zip(most["default"], most["old"], strict=True))
+    assert numbers(r"fewer than the old default in (\d+) of the (\d+) splits") == [fewer, len(SHIFTS) + 1]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["today-halueval", "planned-halueval"])
+def test_other_splits_are_what_the_studies_give(name: str) -> None:
+    """A block of one split, run again."""
+    shift = SHIFTS[4]
+    text = shifted(path_of(name).read_text(encoding="utf-8"), shift)
+    study = Study.from_toml(text)
+    task = tasks(study)[-1]
+    again = pl.read_parquet(run_task(text, "", task).data)
+    for (index, method), part in again.group_by("setting", "method"):
+        setting = study.settings[int(str(index))]
+        if (called := side_of(setting, str(method))) is None:
+            continue
+        named = {"shift": shift, "side": called, **{key: getattr(setting, key) for key in KEYS}}
+        kept = pl.read_parquet(RECORDS).filter(**named).sort("trial")
+        for column in ("fired", "failed", "records"):
+            assert part.sort("trial")[column].equals(kept[column]), (named, column)
