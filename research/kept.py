@@ -10,8 +10,9 @@ from typing import NamedTuple
 import polars as pl
 
 from research import membership_page, monitor_stories
-from research.benchmarks import gate, monitor, population_l, ragtruth, speed
+from research.benchmarks import finer, gate, monitor, population_l, ragtruth, speed
 from research.pages import RESULTS
+from research.studies import label_cost
 
 
 class Kept(NamedTuple):
@@ -47,6 +48,13 @@ PAGES = {
     "population-l.md": Kept(
         population_l.RECORDS, population_l.page, ("draw", "target", "epsilon", "batch", "preset", "trial"), 7_600
     ),
+    "label-cost.md": Kept(
+        label_cost.RECORDS,
+        label_cost.page,
+        ("certificate", "adjacency", "epsilon", "releases", "draw", "trial"),
+        40_000,
+    ),
+    "finer.md": Kept(finer.RECORDS, finer.page, ("grades", "mean", "alike", "epsilon", "encoding", "trial"), 29_700),
     "ragtruth.md": Kept(
         ragtruth.RECORDS, ragtruth.page, ("draw", "preset", "target", "epsilon", "batch", "policy", "seed"), 2_320
     ),

@@ -5,6 +5,10 @@ many are kept as fitted in); an abstention counted as no records; a mean for a m
 of RAGTruth decided at the first certificate; a ring in the last round not counted, a delay from deployment on, runs cut
 off later; another percentile; the worst turn for the best; each time of a request counted once, however many took it.
 
+Of planned certificates: an arithmetic mean over draws, or one over all their trials; a trial with no certificate left
+out; a draw whose limit is above the cap counted in; own noise and one holder swapped. Of finer releases: the mean of
+certified runs alone, or all called certified.
+
 Of the membership audit: evidence rounded to the nearest, towards zero, or to whole numbers; members and others swapped;
 each kind of release counted once; a row with fewer releases than said, or with another claim or noise; a refuted claim
 not told, or only where all are; too little noise noticed in some rows only, or by rho alone where epsilon must be.
@@ -29,6 +33,7 @@ from research import membership, membership_page, monitor_stories
 from research.kept import MONITOR_LAST, PAGES
 from research.membership import ATTACKS, Audit, Bounds, Guesses
 from research.pages import RESULTS
+from research.studies import label_cost
 
 SAMPLE = membership_page.Setting("default", 1.0, 1e-6, 0.02, "as registered", 0.2)
 
@@ -40,6 +45,31 @@ def test_the_page_follows_from_the_records(name: str) -> None:
     assert frame.height == frame.select(kept.keys).n_unique()
     assert kept.trials in (None, frame.height)  # as many as fitted into the time where times are measured
     assert kept.published(name) == kept.text()
+
+
+def labels(draw: int, limit: float, releases: int, records: Sequence[int | None]) -> pl.DataFrame:
+    setting = label_cost.Setting("sealed", "zero-out", 4.0, releases, draw)
+    rows = [(*setting, limit, trial, n) for trial, n in enumerate(records)]
+    return pl.DataFrame(rows, schema=label_cost.SCHEMA, orient="row")
+
+
+def test_records_over_the_limit_are_of_draws_that_could_certify() -> None:
+    """Own noise: 200 / 100 and (30,000 + 2,000) / 2 / 500, so sqrt(2 x 32) = 8; a limit of 40,000 is left out."""
+    own = [labels(0, 100.0, 5, [100, 300]), labels(30, 100.0, 5, [100, 300]), labels(31, 500.0, 5, [None, 2_000])]
+    one = [labels(draw, 100.0, 1, [100, 200]) for draw in (0, 30, 31)]
+    hard = [labels(32, 40_000.0, releases, [None, 20_000]) for releases in (5, 1)]
+    _, seen, reading, unseen = label_cost.page(pl.concat([*own, *one, *hard]))
+    assert seen.splitlines()[2:] == ["| sealed | zero-out | 4 | 2.00 | 1.50 | 1.00 | 1.00 |"]
+    assert unseen.splitlines()[2:] == ["| sealed | zero-out | 4 | 8.00 | 1.50 | 0.75 | 1.00 |"]
+    assert "its limit, 40,000, is above the 30,000 records that a trial has, and 2 of its 4\ntrials" in reading
+
+
+def test_runs_of_finer_releases_count_whether_they_certify_or_not() -> None:
+    made, schema = PAGES["finer.md"].made, pl.read_parquet(PAGES["finer.md"].records).schema
+    runs = {"histograms": [(True, 100), (False, 6_000)], "moments": [(True, 100), (True, 300)]}
+    rows = [(0, 0.1, 2.0, 4.0, kind, i, *run) for kind, each in runs.items() for i, run in enumerate(each)]
+    table = made(pl.DataFrame(rows, schema=schema, orient="row"))[-1]
+    assert table.splitlines()[2:] == ["| sources of 6 answers | 0.1 | 2 | 4 | 3,050 (50% certified) | 200 | – |"]
 
 
 # The membership audit
