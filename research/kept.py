@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from research import membership_page, monitor_stories
+from research import forecast_coverage, membership_page, monitor_stories
 from research.benchmarks import finer, gate, monitor, population_l, ragtruth, speed
 from research.pages import RESULTS
 from research.studies import label_cost
@@ -55,6 +55,7 @@ PAGES = {
         40_000,
     ),
     "finer.md": Kept(finer.RECORDS, finer.page, ("grades", "mean", "alike", "epsilon", "encoding", "trial"), 29_700),
+    "forecast-coverage.md": Kept(forecast_coverage.RECORDS, forecast_coverage.page, ("table", "split"), 3_200),
     "ragtruth.md": Kept(
         ragtruth.RECORDS, ragtruth.page, ("draw", "preset", "target", "epsilon", "batch", "policy", "seed"), 2_320
     ),

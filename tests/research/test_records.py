@@ -7,7 +7,8 @@ off later; another percentile; the worst turn for the best; each time of a reque
 
 Of planned certificates: an arithmetic mean over draws, or one over all their trials; a trial with no certificate left
 out; a draw whose limit is above the cap counted in; own noise and one holder swapped. Of finer releases: the mean of
-certified runs alone, or all called certified.
+certified runs alone, or all called certified. Of forecasts: a run that did not certify counted as within, or one that
+took just as much as was said as over; splits without a number in the share; posterior and sample swapped.
 
 Of the membership audit: evidence rounded to the nearest, towards zero, or to whole numbers; members and others swapped;
 each kind of release counted once; a row with fewer releases than said, or with another claim or noise; a refuted claim
@@ -29,7 +30,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from research import membership, membership_page, monitor_stories
+from research import forecast_coverage, membership, membership_page, monitor_stories
 from research.kept import MONITOR_LAST, PAGES
 from research.membership import ATTACKS, Audit, Bounds, Guesses
 from research.pages import RESULTS
@@ -70,6 +71,16 @@ def test_runs_of_finer_releases_count_whether_they_certify_or_not() -> None:
     rows = [(0, 0.1, 2.0, 4.0, kind, i, *run) for kind, each in runs.items() for i, run in enumerate(each)]
     table = made(pl.DataFrame(rows, schema=schema, orient="row"))[-1]
     assert table.splitlines()[2:] == ["| sources of 6 answers | 0.1 | 2 | 4 | 3,050 (50% certified) | 200 | – |"]
+
+
+def test_a_forecast_holds_where_runs_take_at_most_what_it_said() -> None:
+    taken = [500] * 5 + [501] * 3 + [None] * 2
+    told = [("a", None, 500, taken), ("a", 501, 499, taken), ("a", None, None, None), ("b", None, None, None)]
+    rows = [(table, split, 50, 0.2, 4.0, *rest) for split, (table, *rest) in enumerate(told)]
+    _, table = forecast_coverage.page(pl.DataFrame(rows, schema=forecast_coverage.SCHEMA, orient="row"))
+    assert table.splitlines()[2:] == [
+        "| a | 3 | 1 | 80% | 2 | 25% |", "| b | 1 | 0 | – | 0 | – |", "| all | 4 | 1 | 80% | 2 | 25% |"
+    ]  # fmt: skip
 
 
 # The membership audit
