@@ -12,7 +12,7 @@ import polars as pl
 from research import forecast_coverage, membership_page, monitor_stories
 from research.benchmarks import finer, gate, monitor, population_l, ragtruth, speed
 from research.pages import RESULTS
-from research.studies import label_cost
+from research.studies import cohort_records, label_cost
 
 
 class Kept(NamedTuple):
@@ -54,6 +54,7 @@ PAGES = {
         ("certificate", "adjacency", "epsilon", "releases", "draw", "trial"),
         40_000,
     ),
+    "cohorts.md": Kept(cohort_records.RECORDS, cohort_records.page, (*cohort_records.SETTING, "draw", "records")),
     "finer.md": Kept(finer.RECORDS, finer.page, ("grades", "mean", "alike", "epsilon", "encoding", "trial"), 29_700),
     "forecast-coverage.md": Kept(forecast_coverage.RECORDS, forecast_coverage.page, ("table", "split"), 3_200),
     "ragtruth.md": Kept(

@@ -8,7 +8,8 @@ off later; another percentile; the worst turn for the best; each time of a reque
 Of planned certificates: an arithmetic mean over draws, or one over all their trials; a trial with no certificate left
 out; a draw whose limit is above the cap counted in; own noise and one holder swapped. Of finer releases: the mean of
 certified runs alone, or all called certified. Of forecasts: a run that did not certify counted as within, or one that
-took just as much as was said as over; splits without a number in the share; posterior and sample swapped.
+took just as much as was said as over; splits without a number in the share; posterior and sample swapped. Of cohorts: a
+count counted once; records beyond the cap; a trial left out; another holder's; an interval of trials, not of draws.
 
 Of the membership audit: evidence rounded to the nearest, towards zero, or to whole numbers; members and others swapped;
 each kind of release counted once; a row with fewer releases than said, or with another claim or noise; a refuted claim
@@ -34,7 +35,7 @@ from research import forecast_coverage, membership, membership_page, monitor_sto
 from research.kept import MONITOR_LAST, PAGES
 from research.membership import ATTACKS, Audit, Bounds, Guesses
 from research.pages import RESULTS
-from research.studies import label_cost
+from research.studies import cohort_records, label_cost
 
 SAMPLE = membership_page.Setting("default", 1.0, 1e-6, 0.02, "as registered", 0.2)
 
@@ -63,6 +64,33 @@ def test_records_over_the_limit_are_of_draws_that_could_certify() -> None:
     assert seen.splitlines()[2:] == ["| sealed | zero-out | 4 | 2.00 | 1.50 | 1.00 | 1.00 |"]
     assert unseen.splitlines()[2:] == ["| sealed | zero-out | 4 | 8.00 | 1.50 | 0.75 | 1.00 |"]
     assert "its limit, 40,000, is above the 30,000 records that a trial has, and 2 of its 4\ntrials" in reading
+
+
+def cohort(way: cohort_records.Way, draw: int, limit: float, counts: dict[int | None, int]) -> pl.DataFrame:
+    rows = [("open", 4.0, *way, draw, limit, records, trials) for records, trials in counts.items()]
+    return pl.DataFrame(rows, schema=cohort_records.SCHEMA, orient="row")
+
+
+def test_cohorts_are_compared_with_one_holder_draw_by_draw() -> None:
+    """Own noise takes (3 x 200 + 1,000) / 4 over 200 records and (2 x 30,000 + 2 x 800) / 4 over 7,000: 2 and 2.2 times
+    as many, so sqrt(4.4), and the interval is that times or over exp(12.7062 log(1.1) / 2)."""
+    holder, own = cohort_records.Way(5, 0), cohort_records.Way(5, 1)
+    parts = [
+        cohort(holder, 0, 100.0, {200: 4}), cohort(holder, 1, 385.0, {7_000: 4}),
+        cohort(own, 0, 100.0, {200: 3, 1_000: 1}), cohort(own, 1, 385.0, {40_000: 1, None: 1, 800: 2}),
+    ]  # fmt: skip
+    _, table, _ = cohort_records.page(pl.concat(parts))
+    assert table.splitlines()[2:] == [
+        "| open | 4 | any | one holder | 1 | 6.03 | 1.00 | [1.00, 1.00] | 1.00 |",
+        "| open | 4 | 5 | own noise | 5 | 12.65 | 2.10 | [1.14, 3.84] | 0.88 |",
+    ]
+
+
+def test_every_trial_of_a_cohort_is_counted() -> None:
+    frame = pl.read_parquet(cohort_records.RECORDS)
+    cells = frame.group_by(*cohort_records.SETTING, "draw").agg(pl.col("trials").sum())
+    assert cells.height == 4 * len(cohort_records.WAYS) * 10
+    assert set(cells["trials"]) == {cohort_records.TRIALS}
 
 
 def test_runs_of_finer_releases_count_whether_they_certify_or_not() -> None:
