@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import polars as pl
 
-from research import membership_page, monitor_stories
-from research.benchmarks import gate, monitor, population_l, ragtruth, scores_once, speed
+from research import forecast_coverage, membership_page, monitor_stories
+from research.benchmarks import finer, gate, monitor, population_l, ragtruth, scores_once, speed
 from research.pages import RESULTS
+from research.studies import cohort_records, label_cost
 
 
 class Kept(NamedTuple):
@@ -38,6 +39,15 @@ PAGES = {
     "population-l.md": Kept(
         population_l.RECORDS, population_l.page, ("draw", "target", "epsilon", "batch", "preset", "trial"), 7_600
     ),
+    "label-cost.md": Kept(
+        label_cost.RECORDS,
+        label_cost.page,
+        ("certificate", "adjacency", "epsilon", "releases", "draw", "trial"),
+        40_000,
+    ),
+    "cohorts.md": Kept(cohort_records.RECORDS, cohort_records.page, (*cohort_records.SETTING, "draw", "records")),
+    "finer.md": Kept(finer.RECORDS, finer.page, ("grades", "mean", "alike", "epsilon", "encoding", "trial"), 29_700),
+    "forecast-coverage.md": Kept(forecast_coverage.RECORDS, forecast_coverage.page, ("table", "split"), 3_200),
     "ragtruth.md": Kept(
         ragtruth.RECORDS, ragtruth.page, ("draw", "preset", "target", "epsilon", "batch", "policy", "seed"), 2_320
     ),

@@ -1,6 +1,7 @@
 """Population L, ten draws: records to a certificate where sites add up before anyone sees.
 
-Run: python -m research.studies.cohort_records [TRIALS [FIRST_DRAW]]
+Writes docs/results/cohorts.md and, how many trials took how many records, research/results/cohorts.parquet.
+Run: python -m research.studies.cohort_records
 
 Populations, thresholds and plans are those of `research.studies.label_cost`, at replacement epsilon, with sites alike:
 then only the noises of a round tell one way to add up from another. A cohort of n members of whom t may collude opens
@@ -12,13 +13,13 @@ normals.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
@@ -30,13 +31,21 @@ from fedsrc.planning.open_plan import plan_open
 from fedsrc.planning.plan import MANY
 from fedsrc.planning.sealed_plan import SealedPlan, Totals, plan_sealed, totals
 from fedsrc.simulate.posterior import from_answers
-from research.pages import markdown, publish, words
+from research.pages import FIGURES, markdown, publish, words
 from research.studies.label_cost import CAP, DRAWS, TARGET, THRESHOLDS, Draw, R, drawn, noise
 
 TRIALS, EPSILONS = 400, (4.0, 1.0)
 UNITS, ROUNDS, COORDINATES = 2 * CAP, 120, 24  # what is drawn for a trial: more than any plan asks for
 MOST = 0.05  # the largest q_1 for which tau is proved
 LEAST_SHARE = 2.0  # lattice units
+RECORDS = FIGURES / "cohorts.parquet"
+SETTING = {
+    "certificate": pl.String(), "epsilon": pl.Float64(), "sites": pl.Int16(), "size": pl.Int16(),
+    "colluding": pl.Int16(),
+}  # fmt: skip
+SCHEMA = {
+    **SETTING, "draw": pl.Int16(), "limit": pl.Float64(), "records": pl.Int32(), "trials": pl.Int16(),
+}  # fmt: skip  # records to the first certificate, none without one, and how many trials took them
 
 
 def tau(sigma: float, n: int) -> float:
@@ -143,6 +152,29 @@ def decide(plan: SealedPlan, seen: Totals, *, within: bool) -> Bools:
     return rejected & reaches_floor(aim, seen.a, slots[:, None], v.a, shares[:, None] * np.array(plan.weights))
 
 
+def settings() -> Iterator[tuple[str, float, Way]]:
+    """Every way to add up, of either certificate at either epsilon."""
+    for certificate in ("open", "sealed"):
+        for epsilon in EPSILONS:
+            yield from ((certificate, epsilon, way) for way in WAYS)
+
+
+def played(seed: int) -> pl.DataFrame:
+    """Play every way on the same units and noise of one draw, and count trials by the records they took."""
+    draw = drawn(seed)
+    trials, found = trials_of(draw, TRIALS, np.random.default_rng([22, seed])), list[tuple[object, ...]]()
+    for certificate, epsilon, way in settings():
+        aim = Aim(TARGET, CAP, noise(epsilon) * math.sqrt(way.noises), objective="records")
+        if certificate == "sealed":
+            shown, units = sealed_shown(draw, aim, trials, seed, within=way.size > 1)
+        else:
+            shown, units = open_shown(draw, aim, trials, seed)
+        used = np.where(shown.any(axis=1), units[shown.argmax(axis=1)], 0)
+        for n, count in zip(*(each.tolist() for each in np.unique(used, return_counts=True)), strict=True):
+            found.append((certificate, epsilon, *way, seed, draw.limit, n or None, count))
+    return pl.DataFrame(found, schema=SCHEMA, orient="row")
+
+
 class Row(NamedTuple):
     """One way: records over the limit, records over those of one holder with a 95% interval, and certified trials."""
 
@@ -153,61 +185,77 @@ class Row(NamedTuple):
     certified: float
 
 
-def rows(sealed: bool, epsilon: float, draws: list[Draw], played: list[Trials]) -> Iterator[tuple[Way, Row]]:
-    """Play every way on the same units and noise, and compare draw by draw."""
-    holder: Floats | None = None
-    for way in WAYS:
-        aim = Aim(TARGET, CAP, noise(epsilon) * math.sqrt(way.noises), objective="records")
-        play = partial(sealed_shown, within=way.size > 1) if sealed else open_shown
-        used, ever = [], []
-        for i, (draw, one) in enumerate(zip(draws, played, strict=True)):
-            shown, units = play(draw, aim, one, i)
-            done = shown.any(axis=1)
-            used.append(np.where(done, np.minimum(units[shown.argmax(axis=1)], CAP), CAP).mean())
-            ever.append(done.mean())
-        log = np.log(used)
-        holder = log if holder is None else holder
-        ratio, over = log - holder, log - np.log([draw.limit for draw in draws])
-        half = student.ppf(0.975, DRAWS - 1) * ratio.std(ddof=1) / math.sqrt(DRAWS)
-        low, middle, high = np.exp(ratio.mean() + np.array([-half, 0.0, half])).tolist()
-        yield way, Row(math.exp(over.mean()), middle, low, high, float(np.mean(ever)))
+def log_means(part: pl.DataFrame) -> Floats:
+    """Return the logarithm of each draw's mean records; a trial without a certificate counts the cap."""
+    used = pl.min_horizontal(pl.col("records").fill_null(CAP), CAP) * pl.col("trials").cast(pl.Int64)
+    means = part.group_by("draw").agg(used.sum() / pl.col("trials").cast(pl.Int64).sum()).sort("draw")
+    return np.asarray(np.log(means["records"].to_numpy()))
 
 
-def table(trials: int, first: int) -> Iterator[list[str]]:
-    draws = [drawn(seed) for seed in range(first, first + DRAWS)]
-    played = [trials_of(draw, trials, np.random.default_rng([22, i])) for i, draw in enumerate(draws, start=first)]
-    for sealed in (False, True):
-        for epsilon in EPSILONS:
-            for way, row in rows(sealed, epsilon, draws, played):
-                print(sealed, epsilon, way, row, file=sys.stderr, flush=True)
-                figures, sites = [f"{x:.2f}" for x in row], f"{way.sites:,}" if way.size else "any"
-                yield [
-                    "sealed" if sealed else "open", words(epsilon), sites, way.name, f"{way.noises:.4g}", *figures[:2],
-                    f"[{figures[2]}, {figures[3]}]", figures[4],
-                ]  # fmt: skip
+def compared(part: pl.DataFrame, holder: Floats) -> Row:
+    """Compare one way with the limit and with one holder, draw by draw."""
+    log, limits = log_means(part), part.group_by("draw").agg(pl.col("limit").first()).sort("draw")["limit"]
+    ratio, over = log - holder, log - np.log(limits.to_numpy())
+    half = student.ppf(0.975, log.size - 1) * ratio.std(ddof=1) / math.sqrt(log.size)
+    low, middle, high = np.exp(ratio.mean() + np.array([-half, 0.0, half])).tolist()
+    sure, trials = (int(each["trials"].sum()) for each in (part.drop_nulls("records"), part))
+    return Row(math.exp(over.mean()), middle, low, high, sure / trials)
+
+
+def rows(frame: pl.DataFrame) -> Iterator[list[str]]:
+    """One row for each way; the first of a certificate and epsilon is one holder."""
+    for (certificate, epsilon), cell in frame.group_by("certificate", "epsilon", maintain_order=True):
+        holder = log_means(cell.filter(pl.col("size") == 0))
+        for facts, part in cell.group_by("sites", "size", "colluding", maintain_order=True):
+            way = Way(*(int(str(each)) for each in facts))
+            figures, sites = [f"{x:.2f}" for x in compared(part, holder)], f"{way.sites:,}" if way.size else "any"
+            yield [
+                str(certificate), words(float(str(epsilon))), sites, way.name, f"{way.noises:.4g}", *figures[:2],
+                f"[{figures[2]}, {figures[3]}]", figures[4],
+            ]  # fmt: skip
+
+
+def page(frame: pl.DataFrame) -> list[str]:
+    """Return the page's parts, from how many trials took how many records."""
+    return [HEAD, markdown(HEADER, rows(frame)), TAIL]
 
 
 def main() -> None:
-    trials, first = (int(sys.argv[i]) if len(sys.argv) > i else usual for i, usual in ((1, TRIALS), (2, 0)))
-    head = ["certificate", "epsilon", "sites", "added up by", "noises a round", "records over the limit",
-            "over one holder", "95% interval", "certified"]  # fmt: skip
-    publish(
-        "cohorts.md",
-        [
-            "# Cohorts: records to a certificate",
-            f"Population L, {DRAWS} draws, {trials} trials each, target {R}, epsilon for replacement: any record could"
-            " have been any other. Sites are alike, and asked for equal parts. Every way is planned for its own"
-            " noise on the same 125 development draws, and played on the same units in the same order with the same"
-            " standard normals. Sealed certificates of cohorts have the line for noise that may be less than stated;"
-            " own noise and one holder have the exact one. No unlabelled records.",
-            "Made by `python -m research.studies.cohort_records`. Records over the limit log(1/0.05) / max_j a_j"
-            " kl(R_j, r) are geometric means over draws of mean records to the first certificate; a trial without one"
-            f" counts {CAP:,}, so where not all are certified the true figure is larger. The interval is of the draws.",
-            markdown(head, list(table(trials, first))),
-            f"Noise of cohorts is a sum of discrete Gaussians: at a share of {LEAST_SHARE:g} lattice units, the least"
-            f" that is registered, the sum of 1,000 is within exp({tau(LEAST_SHARE, 1000):.1e}) of one everywhere.",
-        ],
-    )
+    with ProcessPoolExecutor() as pool:
+        frame = pl.concat(pool.map(played, range(DRAWS)))
+    order = {setting: i for i, setting in enumerate((name, epsilon, *way) for name, epsilon, way in settings())}
+    frame = pl.DataFrame(sorted(frame.rows(), key=lambda row: order[row[:5]]), schema=SCHEMA, orient="row")
+    frame.write_parquet(RECORDS, compression="zstd", compression_level=19)
+    publish("cohorts.md", page(frame))
+
+
+HEADER = (
+    "certificate", "epsilon", "sites", "added up by", "noises a round", "records over the limit", "over one holder",
+    "95% interval", "certified",
+)  # fmt: skip
+
+HEAD = f"""\
+# Cohorts: records to a certificate
+
+Made by
+
+    python -m research.studies.cohort_records
+
+How many trials took how many records is in `research/results/cohorts.parquet`.
+
+Population L, {DRAWS} draws, {TRIALS} trials each, target {R:g}, epsilon for replacement: any record could have been any
+other. Sites are alike, and asked for equal parts. Every way is planned for its own noise on the same 125 development
+draws, and played on the same units in the same order with the same standard normals. Sealed certificates of cohorts
+have the line for noise that may be less than stated; own noise and one holder have the exact one. There are no
+unlabelled records.
+
+Records over the limit log(1/0.05) / max_j a_j kl(R_j, r) are geometric means over draws of mean records to the first
+certificate; a trial without one counts {CAP:,}, so where not all are certified the true figure is larger. The interval
+is of the draws."""
+
+TAIL = f"""\
+Noise of cohorts is a sum of discrete Gaussians: at a share of {LEAST_SHARE:g} lattice units, the least that is
+registered, the sum of 1,000 is within exp({tau(LEAST_SHARE, 1000):.1e}) of one everywhere."""
 
 
 if __name__ == "__main__":

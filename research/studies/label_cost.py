@@ -1,23 +1,25 @@
-"""Population L, ten draws: how many times the limit planned certificates take, open and sealed, beside the old default.
+"""Population L: how many times the limit planned certificates take, open and sealed, beside the old default.
 
-Run: python -m research.studies.label_cost [TRIALS [FIRST_DRAW]]
+Writes docs/results/label-cost.md and, trial by trial, research/results/label_cost.parquet.
+Run: python -m research.studies.label_cost
 
 586 answers a draw, loss ~ Bernoulli(0.41), score = Phi(Z + sqrt(2) Phi^-1(0.74) (1 - loss)); the first 125 give 20
 thresholds and the plan, which sees no others; the rest are dealt to five sites. Events are drawn with replacement; a
 trial stops at its first certificate, and without one counts 30,000. A figure is the geometric mean over draws of mean
-records over the limit log(1/0.05) / max_j a_j kl(R_j, r).
+records over the limit log(1/0.05) / max_j a_j kl(R_j, r); draws whose limit is above 30,000 are left out.
 """
 
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 from scipy.special import ndtr, ndtri
 
 from fedsrc.maths import betting, limits, privacy
@@ -31,13 +33,15 @@ from fedsrc.planning.open_plan import OpenPlan, plan_open
 from fedsrc.planning.plan import MANY
 from fedsrc.planning.sealed_plan import Totals, plan_sealed
 from fedsrc.simulate.posterior import from_answers
-from research.pages import markdown, words
+from research.pages import FIGURES, markdown, publish, words
 
 DRAWS, TRIALS, SITES, CAP = 10, 100, 5, 30_000
+UNSEEN = 30  # the first of ten draws that nobody had looked at when the plans' constants were chosen
 DEVELOPMENT, ANSWERS, THRESHOLDS = 125, 586, 20
 TARGET, FLOOR, DELTA = Fraction(1, 5), 0.05, 1e-6
 R = float(TARGET)
 UNLABELLED = 10_000  # records without labels
+RECORDS = FIGURES / "label_cost.parquet"
 
 
 class Draw(NamedTuple):
@@ -137,38 +141,112 @@ def bounds(a: Floats, aim: Aim, trials: int, rng: np.random.Generator) -> tuple[
     return acceptance_lower(seen, v, UNLABELLED, level), acceptance_upper(seen, v, UNLABELLED, level)
 
 
-def times_limit(play: Play, aim: Aim, trials: int, first: int) -> tuple[float, float]:
-    """Geometric mean over draws of mean records over the limit, and the share of trials that certified."""
-    found, certified = [], []
-    for seed in range(first, first + DRAWS):
-        draw = drawn(seed)
-        done, sizes = play(draw, aim, trials, np.random.default_rng([19, seed]))
-        shown = np.asarray(done.any(axis=-1))
-        used = np.where(shown.any(axis=1), SITES * np.cumsum(sizes)[shown.argmax(axis=1)], CAP)
-        found.append(math.log(used.mean() / draw.limit))
-        certified.append(shown.any(axis=1).mean())
-    return math.exp(float(np.mean(found))), float(np.mean(certified))
-
-
 ROWS: tuple[tuple[str, Play, Adjacency], ...] = (
     ("old default", open_default, "zero-out"), ("open, planned", open_planned, "zero-out"),
     ("sealed", sealed, "zero-out"), ("sealed", sealed, "replacement"),
 )  # fmt: skip
+PLAYS = {name: play for name, play, _ in ROWS}
+
+
+class Setting(NamedTuple):
+    """A certificate, what its epsilon is for, and how many releases a round has noise of: each site's, or one's."""
+
+    certificate: str
+    adjacency: Adjacency
+    epsilon: float
+    releases: int
+    draw: int
+
+
+SETTING = {
+    "certificate": pl.String(), "adjacency": pl.String(), "epsilon": pl.Float64(), "releases": pl.Int8(),
+    "draw": pl.Int16(),
+}  # fmt: skip
+SCHEMA = {**SETTING, "limit": pl.Float64(), "trial": pl.Int16(), "records": pl.Int32()}  # records: if it certified
+
+
+def settings() -> Iterator[Setting]:
+    """Every certificate at every epsilon, on draws that were looked at and on draws that were not."""
+    for first in (0, UNSEEN):
+        for name, play, adjacency in ROWS:
+            for epsilon in (4.0, 1.0) if play is sealed else (math.inf, 4.0, 1.0):
+                for releases in (SITES, 1):
+                    yield from (Setting(name, adjacency, epsilon, releases, first + i) for i in range(DRAWS))
+
+
+def outcomes(setting: Setting) -> pl.DataFrame:
+    """Play the trials of one setting, a row each."""
+    draw = drawn(setting.draw)
+    aim = Aim(
+        TARGET, CAP, noise(setting.epsilon), SITES, setting.releases, objective="records", adjacency=setting.adjacency
+    )
+    done, sizes = PLAYS[setting.certificate](draw, aim, TRIALS, np.random.default_rng([19, setting.draw]))
+    shown = np.asarray(done.any(axis=-1))
+    used = SITES * np.cumsum(sizes)[shown.argmax(axis=1)]
+    rows = [(*setting, draw.limit, trial, int(used[trial]) if each.any() else None) for trial, each in enumerate(shown)]
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def times_limit(part: pl.DataFrame) -> float:
+    """Geometric mean over draws of mean records over the limit; a trial without a certificate counts the cap."""
+    means = part.group_by("draw").agg(pl.col("records").fill_null(CAP).mean(), pl.col("limit").first()).sort("draw")
+    return math.exp(float(np.mean(np.log((means["records"] / means["limit"]).to_numpy()))))
+
+
+def figures(part: pl.DataFrame) -> list[str]:
+    """What own noise and one holder take, and the share of trials that certified."""
+    ways = [part.filter(pl.col("releases") == releases) for releases in (SITES, 1)]
+    certified = [1.0 - each["records"].null_count() / each.height for each in ways]
+    return [f"{x:.2f}" for x in (*map(times_limit, ways), *certified)]
+
+
+def table(frame: pl.DataFrame) -> str:
+    cells = frame.group_by("certificate", "adjacency", "epsilon", maintain_order=True)
+    return markdown(HEADER, ([str(c), str(a), words(float(str(e))), *figures(part)] for (c, a, e), part in cells))
+
+
+def reading(frame: pl.DataFrame) -> str:
+    """Say of which draw the second table has no figures, and what became of its trials."""
+    hard = frame.filter(pl.col("limit") > CAP)
+    (limit,) = hard["limit"].unique()
+    sure = hard.height - hard["records"].null_count()
+    return f"""\
+The plans' constants were chosen on other draws and, in part, on these. Below, ten draws that nobody had looked at then,
+less one: its limit, {limit:,.0f}, is above the {CAP:,} records that a trial has, and {sure} of its {hard.height:,}
+trials certified."""
+
+
+def page(frame: pl.DataFrame) -> list[str]:
+    """Return the page's parts, from the outcomes of all trials."""
+    within = frame.filter(pl.col("limit") <= CAP)
+    seen, unseen = (within.filter((pl.col("draw") >= UNSEEN) == new) for new in (False, True))
+    return [HEAD, table(seen), reading(frame), table(unseen)]
 
 
 def main() -> None:
-    trials, first = (int(sys.argv[i]) if len(sys.argv) > i else usual for i, usual in ((1, TRIALS), (2, 0)))
-    print(f"Records over the limit, {DRAWS} draws from {first}, {trials} trials each, target {R}.\n")
-    head = ["certificate", "epsilon for", "epsilon", "own noise", "one holder", "certified", "one holder, certified"]
-    print(markdown(head, []), flush=True)
-    for name, play, adjacency in ROWS:
-        for epsilon in (math.inf, 4.0, 1.0):
-            if math.isinf(epsilon) and play is sealed:
-                continue
-            aim = Aim(TARGET, CAP, noise(epsilon), SITES, SITES, objective="records", adjacency=adjacency)
-            own, one = (times_limit(play, each, trials, first) for each in (aim, replace(aim, releases=1)))
-            figures = [f"{x:.2f}" for x in (own[0], one[0], own[1], one[1])]
-            print(f"| {' | '.join([name, adjacency, words(epsilon), *figures])} |", flush=True)
+    with ProcessPoolExecutor() as pool:
+        frame = pl.concat(pool.map(outcomes, settings()))
+    frame.write_parquet(RECORDS, compression="zstd", compression_level=19)
+    publish("label-cost.md", page(frame))
+
+
+HEADER = (
+    "certificate", "epsilon for", "epsilon", "own noise", "one holder", "certified", "one holder, certified",
+)  # fmt: skip
+
+HEAD = f"""\
+# Population L: records over the limit
+
+Made by
+
+    python -m research.studies.label_cost
+
+What every trial gave is in `research/results/label_cost.parquet`.
+
+Geometric mean over ten draws of mean records to the first certificate, over the limit log(1/0.05) / max_j a_j kl(R_j,
+r): five sites, target {R:g}, {TRIALS} trials, plans that see the {DEVELOPMENT} development draws only, {CAP:,} for a
+trial that does not certify. Sealed certificates have {UNLABELLED:,} unlabelled records, from which acceptance is
+released once, and are planned as `fedsrc plan --objective records --unlabelled` does."""
 
 
 if __name__ == "__main__":

@@ -5,6 +5,12 @@ many are kept as fitted in); an abstention counted as no records; a mean for a m
 of RAGTruth decided at the first certificate; a ring in the last round not counted, a delay from deployment on, runs cut
 off later; another percentile; the worst turn for the best; each time of a request counted once, however many took it.
 
+Of planned certificates: an arithmetic mean over draws, or one over all their trials; a trial with no certificate left
+out; a draw whose limit is above the cap counted in; own noise and one holder swapped. Of finer releases: the mean of
+certified runs alone, or all called certified. Of forecasts: a run that did not certify counted as within, or one that
+took just as much as was said as over; splits without a number in the share; posterior and sample swapped. Of cohorts: a
+count counted once; records beyond the cap; a trial left out; another holder's; an interval of trials, not of draws.
+
 Of the membership audit: evidence rounded to the nearest, towards zero, or to whole numbers; members and others swapped;
 each kind of release counted once; a row with fewer releases than said, or with another claim or noise; a refuted claim
 not told, or only where all are; too little noise noticed in some rows only, or by rho alone where epsilon must be.
@@ -25,10 +31,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from research import membership, membership_page, monitor_stories
+from research import forecast_coverage, membership, membership_page, monitor_stories
 from research.kept import PAGES
 from research.membership import ATTACKS, Audit, Bounds, Guesses
 from research.pages import RESULTS
+from research.studies import cohort_records, label_cost
 
 LAST = "monitor.md, last table"
 SAMPLE = membership_page.Setting("default", 1.0, 1e-6, 0.02, "as registered", 0.2)
@@ -41,6 +48,68 @@ def test_the_page_follows_from_the_records(name: str) -> None:
     assert frame.height == frame.select(kept.keys).n_unique()
     assert kept.trials in (None, frame.height)  # as many as fitted into the time where times are measured
     assert kept.published(name) == kept.text()
+
+
+def labels(draw: int, limit: float, releases: int, records: Sequence[int | None]) -> pl.DataFrame:
+    setting = label_cost.Setting("sealed", "zero-out", 4.0, releases, draw)
+    rows = [(*setting, limit, trial, n) for trial, n in enumerate(records)]
+    return pl.DataFrame(rows, schema=label_cost.SCHEMA, orient="row")
+
+
+def test_records_over_the_limit_are_of_draws_that_could_certify() -> None:
+    """Own noise: 200 / 100 and (30,000 + 2,000) / 2 / 500, so sqrt(2 x 32) = 8; a limit of 40,000 is left out."""
+    own = [labels(0, 100.0, 5, [100, 300]), labels(30, 100.0, 5, [100, 300]), labels(31, 500.0, 5, [None, 2_000])]
+    one = [labels(draw, 100.0, 1, [100, 200]) for draw in (0, 30, 31)]
+    hard = [labels(32, 40_000.0, releases, [None, 20_000]) for releases in (5, 1)]
+    _, seen, reading, unseen = label_cost.page(pl.concat([*own, *one, *hard]))
+    assert seen.splitlines()[2:] == ["| sealed | zero-out | 4 | 2.00 | 1.50 | 1.00 | 1.00 |"]
+    assert unseen.splitlines()[2:] == ["| sealed | zero-out | 4 | 8.00 | 1.50 | 0.75 | 1.00 |"]
+    assert "its limit, 40,000, is above the 30,000 records that a trial has, and 2 of its 4\ntrials" in reading
+
+
+def cohort(way: cohort_records.Way, draw: int, limit: float, counts: dict[int | None, int]) -> pl.DataFrame:
+    rows = [("open", 4.0, *way, draw, limit, records, trials) for records, trials in counts.items()]
+    return pl.DataFrame(rows, schema=cohort_records.SCHEMA, orient="row")
+
+
+def test_cohorts_are_compared_with_one_holder_draw_by_draw() -> None:
+    """Own noise takes (3 x 200 + 1,000) / 4 over 200 records and (2 x 30,000 + 2 x 800) / 4 over 7,000: 2 and 2.2 times
+    as many, so sqrt(4.4), and the interval is that times or over exp(12.7062 log(1.1) / 2)."""
+    holder, own = cohort_records.Way(5, 0), cohort_records.Way(5, 1)
+    parts = [
+        cohort(holder, 0, 100.0, {200: 4}), cohort(holder, 1, 385.0, {7_000: 4}),
+        cohort(own, 0, 100.0, {200: 3, 1_000: 1}), cohort(own, 1, 385.0, {40_000: 1, None: 1, 800: 2}),
+    ]  # fmt: skip
+    _, table, _ = cohort_records.page(pl.concat(parts))
+    assert table.splitlines()[2:] == [
+        "| open | 4 | any | one holder | 1 | 6.03 | 1.00 | [1.00, 1.00] | 1.00 |",
+        "| open | 4 | 5 | own noise | 5 | 12.65 | 2.10 | [1.14, 3.84] | 0.88 |",
+    ]
+
+
+def test_every_trial_of_a_cohort_is_counted() -> None:
+    frame = pl.read_parquet(cohort_records.RECORDS)
+    cells = frame.group_by(*cohort_records.SETTING, "draw").agg(pl.col("trials").sum())
+    assert cells.height == 4 * len(cohort_records.WAYS) * 10
+    assert set(cells["trials"]) == {cohort_records.TRIALS}
+
+
+def test_runs_of_finer_releases_count_whether_they_certify_or_not() -> None:
+    made, schema = PAGES["finer.md"].made, pl.read_parquet(PAGES["finer.md"].records).schema
+    runs = {"histograms": [(True, 100), (False, 6_000)], "moments": [(True, 100), (True, 300)]}
+    rows = [(0, 0.1, 2.0, 4.0, kind, i, *run) for kind, each in runs.items() for i, run in enumerate(each)]
+    table = made(pl.DataFrame(rows, schema=schema, orient="row"))[-1]
+    assert table.splitlines()[2:] == ["| sources of 6 answers | 0.1 | 2 | 4 | 3,050 (50% certified) | 200 | – |"]
+
+
+def test_a_forecast_holds_where_runs_take_at_most_what_it_said() -> None:
+    taken = [500] * 5 + [501] * 3 + [None] * 2
+    told = [("a", None, 500, taken), ("a", 501, 499, taken), ("a", None, None, None), ("b", None, None, None)]
+    rows = [(table, split, 50, 0.2, 4.0, *rest) for split, (table, *rest) in enumerate(told)]
+    _, table = forecast_coverage.page(pl.DataFrame(rows, schema=forecast_coverage.SCHEMA, orient="row"))
+    assert table.splitlines()[2:] == [
+        "| a | 3 | 1 | 80% | 2 | 25% |", "| b | 1 | 0 | – | 0 | – |", "| all | 4 | 1 | 80% | 2 | 25% |"
+    ]  # fmt: skip
 
 
 # The membership audit
