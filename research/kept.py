@@ -12,6 +12,7 @@ import polars as pl
 from research import membership_page, monitor_stories
 from research.benchmarks import gate, monitor, population_l, ragtruth, speed
 from research.pages import RESULTS
+from research.studies import labels_needed, panel_scores, panels
 
 
 class Kept(NamedTuple):
@@ -24,9 +25,15 @@ class Kept(NamedTuple):
     since: str = ""
     until: str = ""
 
+    def frame(self) -> pl.DataFrame:
+        """Read the records; in comma-separated ones an epsilon is a word."""
+        if self.records.suffix == ".gz":
+            return pl.read_csv(self.records, schema_overrides={"epsilon": pl.String})
+        return pl.read_parquet(self.records)
+
     def text(self) -> str:
         """Return the page, or its part, as the records have it."""
-        return "\n\n".join(self.made(pl.read_parquet(self.records))) + "\n"
+        return "\n\n".join(self.made(self.frame())) + "\n"
 
     def published(self, name: str) -> str:
         """Return what is published of it; a name may go on after the page's, where a page has records of two kinds."""
@@ -59,6 +66,11 @@ PAGES = {
     ),
     "membership.md": Kept(
         membership_page.RECORDS, membership_page.page, ("preset", "epsilon", "noise", "member", "evidence")
+    ),
+    "labels.md": Kept(labels_needed.RECORDS, labels_needed.page, ("log", "way", "epsilon", "trial"), 15_500),
+    "panels.md": Kept(panels.OUTCOMES, panels.page, ("setting", "epsilon", "method", "split", "group"), 26_400),
+    "panel-scores.md": Kept(
+        panel_scores.OUTCOMES, panel_scores.page, ("table", "share", "epsilon", "way", "split"), 5_550
     ),
     "speed.md": Kept(speed.KEPT, speed.page, ("table", "what", "thresholds", "repetition")),
     "gate.md": Kept(gate.KEPT, gate.page, ("table", "what", "clients", "rate", "microseconds", "wrong")),
