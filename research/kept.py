@@ -10,7 +10,7 @@ from typing import NamedTuple
 import polars as pl
 
 from research import membership_page, monitor_stories
-from research.benchmarks import gate, monitor, population_l, ragtruth, speed
+from research.benchmarks import boundary, gate, monitor, population_l, ragtruth, speed
 from research.pages import RESULTS
 from research.studies import labels_needed, panel_scores, panels
 
@@ -67,6 +67,9 @@ PAGES = {
     "membership.md": Kept(
         membership_page.RECORDS, membership_page.page, ("preset", "epsilon", "noise", "member", "evidence")
     ),
+    "boundary.md": Kept(
+        boundary.RECORDS, boundary.page, (*boundary.PLACE, "trial"), 41_000, until="\nMade by"
+    ),  # beside the study's own table, which tests/research/test_results.py holds to its trials
     "labels.md": Kept(labels_needed.RECORDS, labels_needed.page, ("log", "way", "epsilon", "trial"), 15_500),
     "panels.md": Kept(panels.OUTCOMES, panels.page, ("setting", "epsilon", "method", "split", "group"), 26_400),
     "panel-scores.md": Kept(

@@ -276,11 +276,12 @@ def page(table: pl.DataFrame) -> list[str]:
         f" records*: every record is labelled, the plan is for few of them, with up to {MANY} looks. *On demand*: the"
         " plan is for few labels, and people label the answers at or above the lowest threshold of every round that is"
         " opened. Epsilon is for replacing a unit: an answer (HaluEval), or a source with all its answers (RAGTruth).",
-        f"{table['trial'].n_unique()} trials each: percent certified / mean acceptance / mean labels; a run without a certificate counts as"
-        " none accepted and all its labels. Then how many times the labels on demand the other two take, the labels of"
-        " development units, the first of these figures with them, the same where the plan is made by a judge (another"
-        " detector) or from scores alone, so that development takes no human label, and the held-out risk of what was"
-        " certified on demand. Targets: 0.2, and 0.35 on HaluEval's dialogue and summarization.",
+        f"{table['trial'].n_unique()} trials each: percent certified / mean acceptance / mean labels; a run without a"
+        " certificate counts as none accepted and all its labels. Then how many times the labels on demand the other"
+        " two take, the labels of development units, the first of these figures with them, the same where the plan is"
+        " made by a judge (another detector) or from scores alone, so that development takes no human label, and the"
+        " held-out risk of what was certified on demand. Targets: 0.2, and 0.35 on HaluEval's dialogue and"
+        " summarization.",
         markdown(HEAD, rows(table)),
         "A plan for few labels accepts less than one for most acceptance: `min_acceptance` says how little is of use"
         " (0.05 here). The laws of risk that a plan from scores draws, and what a likelier certificate is worth in"
