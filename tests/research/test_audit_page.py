@@ -12,17 +12,9 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from fedsrc.audit.study import Study
-from research.benchmarks import audit
-from research.benchmarks.audit import Engine
-from research.pages import FIGURES, RESULTS, markdown
-
-STUDIES = FIGURES / "studies"
-
-
-def words(text: str) -> str:
-    """A text without the places where its lines end."""
-    return " ".join(text.split())
+from research import audit_page
+from research.audit_page import Engine
+from research.pages import RESULTS
 
 
 @pytest.fixture(scope="module")
@@ -32,39 +24,19 @@ def published() -> str:
 
 @pytest.fixture(scope="module")
 def made() -> Engine:
-    """The published study at the page's target: its settings, trials and table."""
-    text = audit.STUDY.read_text(encoding="utf-8")
-    both, one = Study.from_toml(text), Study.from_toml(text.replace(audit.TARGETS, audit.ONE_TARGET))
-    places = {i: one.settings.index(each) for i, each in enumerate(both.settings) if each in one.settings}
-    assert len(places) == len(one.settings) == 36 == len(both.settings) / 2
-    columns = ["setting", "method", "trial", "fired", "missed", "records"]
-    trials = pl.read_parquet(STUDIES / "registered.parquet", columns=columns).sort("setting", "method", "trial")
-    table = pl.read_csv(STUDIES / "registered.csv")
-    return Engine(one, kept(trials, places), kept(table, places), trials_s=0, table_s=0, peak_bytes=0)
+    return audit_page.recorded()
 
 
-def kept(frame: pl.DataFrame, places: dict[int, int]) -> pl.DataFrame:
-    """Rows of some settings, which have other numbers now."""
-    here = frame.filter(pl.col("setting").is_in(list(places)))
-    return here.with_columns(pl.col("setting").replace_strict(places))
+def test_the_page_ends_with_what_the_trials_say(made: Engine, published: str) -> None:
+    found = audit_page.findings(made)
+    assert len(list(audit_page.result_rows(made))) == len(made.study.settings) == 36
+    assert "are one set of trials, not three" in " ".join(found[0].split())
+    assert published.endswith("\n\n" + "\n\n".join(found) + "\n")
 
 
-def test_every_row_of_the_page_is_the_study_s(made: Engine, published: str) -> None:
-    methods = [cell for name in made.study.methods for cell in (f"{name}: violations", "fired")]
-    rows = list(audit.result_rows(made))
-    assert len(rows) == 36
-    for table in (
-        markdown(["cell", "epsilon", "policy", *methods], rows),
-        markdown(audit.CELL_HEADER, audit.cell_rows(made)),
-        markdown(audit.TOTAL_HEADER, audit.total_rows(made)),
-    ):
-        assert f"\n{table}\n" in published
-
-
-def test_what_the_page_says_of_them_is_so(made: Engine, published: str) -> None:
-    for text in (audit.finding(made), audit.results_head(made), audit.results_reading(made)):
-        assert words(text) in words(published)
-    assert "are one set of trials, not three" in words(audit.results_head(made))
+def test_the_head_says_the_same(made: Engine, published: str) -> None:
+    head = published.partition("\n## ")[0]
+    assert " ".join(audit_page.finding(made).split()) in " ".join(head.split())
 
 
 def test_the_table_counts_the_trials(made: Engine) -> None:
@@ -74,3 +46,4 @@ def test_the_table_counts_the_trials(made: Engine) -> None:
     assert both.height == made.table.height == 3 * 36
     assert (both["fired"] == both["fired_right"]).all()
     assert (both["trials"] == both["trials_right"]).all()
+    assert set(made.table["target_risk"]) == {0.2}
