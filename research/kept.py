@@ -10,9 +10,9 @@ from typing import NamedTuple
 import polars as pl
 
 from research import forecast_coverage, membership_page, monitor_stories
-from research.benchmarks import finer, gate, monitor, population_l, ragtruth, scores_once, speed
+from research.benchmarks import boundary, finer, gate, monitor, population_l, ragtruth, scores_once, speed
 from research.pages import RESULTS
-from research.studies import cohort_records, label_cost
+from research.studies import cohort_records, label_cost, labels_needed, panel_scores, panels
 
 
 class Kept(NamedTuple):
@@ -25,9 +25,15 @@ class Kept(NamedTuple):
     since: str = ""
     until: str = ""
 
+    def frame(self) -> pl.DataFrame:
+        """Read the records; in comma-separated ones an epsilon is a word."""
+        if self.records.suffix == ".gz":
+            return pl.read_csv(self.records, schema_overrides={"epsilon": pl.String})
+        return pl.read_parquet(self.records)
+
     def text(self) -> str:
         """Return the page, or its part, as the records have it."""
-        return "\n\n".join(self.made(pl.read_parquet(self.records))) + "\n"
+        return "\n\n".join(self.made(self.frame())) + "\n"
 
     def published(self, name: str) -> str:
         """Return what is published of it; a name may go on after the page's, where a page has records of two kinds."""
@@ -74,6 +80,14 @@ PAGES = {
         ("score", "target", "epsilon", "method", "split"),
         3_600,
         since=f"{scores_once.TITLE}\n",
+    ),
+    "boundary.md": Kept(
+        boundary.RECORDS, boundary.page, (*boundary.PLACE, "trial"), 41_000, until="\nMade by"
+    ),  # beside the study's own table, which tests/research/test_results.py holds to its trials
+    "labels.md": Kept(labels_needed.RECORDS, labels_needed.page, ("log", "way", "epsilon", "trial"), 15_500),
+    "panels.md": Kept(panels.OUTCOMES, panels.page, ("setting", "epsilon", "method", "split", "group"), 26_400),
+    "panel-scores.md": Kept(
+        panel_scores.OUTCOMES, panel_scores.page, ("table", "share", "epsilon", "way", "split"), 5_550
     ),
     "speed.md": Kept(speed.KEPT, speed.page, ("table", "what", "thresholds", "repetition")),
     "gate.md": Kept(gate.KEPT, gate.page, ("table", "what", "clients", "rate", "microseconds", "wrong")),

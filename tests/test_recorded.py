@@ -2,14 +2,14 @@
 
 Mutants killed: a field renamed, dropped or with another default, another canonical text or digest, a bound computed or
 rounded otherwise, a sentence of a certificate in other words, a word of the registration that no run was recorded with,
-a recording replaced. In `verify`: no comparison of the certificate, of its words, of its numbers, or of what is
-registered to the last bit; no signature, any signer where a server is registered; no canonical form of lines, of
-certificates or of notices; a release without its site's signature, of other slots, scale, length, request or labels,
-out of its site's chain, or implausible; a plausible one, or a sum, refused; a sum that is not its members', of others
-or in another order, or whose masks do not cancel; a member's release by itself; an absence that is not charged, or
-where every round must be answered; units announced for a site, twice, late, or beyond its capacity; requests, rounds
-and ends other than the schedule's; an entry after the end; a transcript of another registration; a notice by another
-key, or unsigned. Chance of a false alarm: none, nothing is random.
+a recording replaced, a kind of release that no site was recorded to sign. In `verify`: no comparison of the
+certificate, of its words, of its numbers, or of what is registered to the last bit; no signature, any signer where a
+server is registered; no canonical form of lines, of certificates or of notices; a release without its site's signature,
+of other slots, scale, length, request or labels, out of its site's chain, or implausible; a plausible one, or a sum,
+refused; a sum that is not its members', of others or in another order, or whose masks do not cancel; a member's release
+by itself; an absence that is not charged, or where every round must be answered; units announced for a site, twice,
+late, or beyond its capacity; requests, rounds and ends other than the schedule's; an entry after the end; a transcript
+of another registration; a notice by another key, or unsigned. Chance of a false alarm: none, nothing is random.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ import pytest
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.certificate import Certificate, MonitorAccount, read_signed
 from fedsrc.protocol.damage import check_same
-from fedsrc.protocol.names import CERTIFICATE, TRANSCRIPT
+from fedsrc.protocol.monitor_status import MonitorStatus
+from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
 from fedsrc.protocol.notices import Revocation
 from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.succession import Succession
 from fedsrc.protocol.transcript import Absent, Announced, Arrived, Asked, Closed, Ended, Opened, Summed
 from fedsrc.server.folder import replay_run
 from fedsrc.server.issue import conclude
@@ -41,6 +43,7 @@ from tests.support.recordings import (
     DIGESTS,
     RUNS,
     digests,
+    life_values,
     read_files,
     recorded,
     signer_of,
@@ -59,12 +62,19 @@ UNRECORDED = {
     Alternative("MonitorAccount", "key", "None"): SIGNED,
     Alternative("MonitorAccount", "signature", "None"): SIGNED,
     Alternative("Revocation", "signature", "None"): SIGNED,
+    Alternative("MonitorStatus", "signature", "None"): SIGNED,
+    Alternative("Succession", "by_old", "None"): SIGNED,
+    Alternative("Succession", "by_new", "None"): SIGNED,
     Alternative("Hello", "signature", "None"): "an unsigned word is not kept: its number stands alone",
     Alternative("MonitorAccount", "expires", "a plain value"): "the account of a monitor does not expire",
 }  # fmt: skip
+UNSIGNED = {
+    Alternative("Registration", "renews", "a plain value"): "a digest by itself, which no release names",
+    Alternative("OtherScore", "checkpoints", "an empty list"): "a score with checkpoints is signed for in its place",
+}
 WRITTEN = (
     Registration, Opened, Announced, Asked, Arrived, Summed, Absent, Closed, Ended, Certificate, MonitorAccount,
-    Revocation,
+    Revocation, Succession, MonitorStatus,
 )  # fmt: skip
 
 
@@ -99,10 +109,26 @@ def test_recordings_are_frozen_small_and_those_of_the_table() -> None:
 
 
 def test_every_word_and_kind_of_the_format_is_recorded() -> None:
-    """What a registration, a transcript, a certificate or a notice may hold, read from their fields."""
-    found = {each for name in recorded() for value in values_of(name) for each in shown(value)}
-    missing = allowed(*WRITTEN) - found
+    """What a registration, a transcript, a certificate, a notice, a succession or a status may hold, read from their
+    fields."""
+    values = [*(value for name in recorded() for value in values_of(name)), *life_values()]
+    missing = allowed(*WRITTEN) - {each for value in values for each in shown(value)}
     assert missing == set(UNRECORDED)
+
+
+def site_signed(name: str) -> bool:
+    """Whether sites signed what a run released; a cohort's sum is of members that did."""
+    values = list(values_of(name))
+    signed = [value.release.signature is not None for value in values if isinstance(value, Arrived)]
+    return all(signed) and (bool(signed) or any(isinstance(value, Summed) for value in values))
+
+
+def test_every_kind_of_registration_is_recorded_where_sites_sign() -> None:
+    """Whatever kinds its parts may be of: encodings, claims, groups, labelling, aggregation, plans, monitors."""
+    listed = ("claim", "kind", "checkpoints")
+    kinds = {each for each in allowed(Registration) if each.model == "Registration" or each.field in listed}
+    signed = [Registration.read(RUNS / name / REGISTRATION) for name in recorded() if site_signed(name)]
+    assert kinds - {each for value in signed for each in shown(value)} == set(UNSIGNED)
 
 
 def test_a_recording_is_not_made_again_unless_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,11 +15,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import fill
-from typing import Any
 
 import numpy as np
-import polars as pl
 import scipy
 from joblib.externals.loky import get_reusable_executor
 from scipy.stats import fisher_exact
@@ -29,37 +26,15 @@ from fedsrc.audit.engine import run_study
 from fedsrc.audit.study import Study, StudyTable
 from fedsrc.audit.study_folder import read_trials
 from fedsrc.audit.summary import summarise
-from research.pages import markdown, publish, words
+from research.audit_page import KEPT, ONE_TARGET, STUDY, TARGETS, Engine, filled, finding, findings
+from research.pages import markdown, publish
 from research.peers import plain_audit
-from research.studies.catalogue import path_of
 
-STUDY = path_of("registered")
-TARGETS, ONE_TARGET = "target_risk = [0.10, 0.20]", "target_risk = [0.20]"
 CORES = 2
 SAMPLE = 10  # trials of the loop in each setting
 ROUNDS = 3  # of engine and loop in turn; the one with the median ratio is shown
 LIMIT, TIMES = 60.0, 20.0  # seconds, and trials per second against the loop's
 CHANCE = 1e-6  # that loop and engine are said to differ when they do not, all settings together
-
-
-@dataclass(frozen=True)
-class Engine:
-    """A study run by the engine: its per-trial records, its table, and the seconds that each took."""
-
-    study: Study
-    records: pl.DataFrame
-    table: pl.DataFrame
-    trials_s: float
-    table_s: float
-    peak_bytes: int
-
-    @property
-    def trials(self) -> int:
-        return len(self.study.settings) * self.study.trials
-
-    @property
-    def rate(self) -> float:
-        return self.trials / self.trials_s
 
 
 @dataclass(frozen=True)
@@ -94,7 +69,7 @@ def engine(text: str, tables: Path) -> Engine:
         middle = time.perf_counter()
         study, found = summarise(folder, tables)
         end = time.perf_counter()
-        records = read_trials(folder)[1].select("setting", "method", "trial", "fired", "missed", "records")
+        records = read_trials(folder)[1].select(KEPT)
         cost = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["cost"]
     return Engine(study, records, found.methods, middle - start, end - middle, cost["peak_bytes"])
 
@@ -160,47 +135,6 @@ def speed_rows(paper: Engine, both: Engine, peer: Loop) -> Iterator[list[str]]:
     ]
 
 
-def cell_rows(made: Engine) -> Iterator[list[str]]:
-    first = made.table.unique("population", keep="first", maintain_order=True)
-    for row in first.iter_rows(named=True):
-        about = made.study.by_name[row["population"]].about
-        yield [label(row), about, f"{row['units']:,}", f"{row['oracle_floor']:.3f}"]
-
-
-def label(row: dict[str, Any]) -> str:
-    """The cell's name; those of surrogates say so themselves."""
-    return row["population"] if row["surrogate"] else f"{row['population']} (real)"
-
-
-def result_rows(made: Engine) -> Iterator[list[str]]:
-    """One line per setting: every method's violations with their interval, and how often it fired."""
-    for (_,), part in made.table.group_by(["setting"], maintain_order=True):
-        methods = list(part.iter_rows(named=True))
-        first = methods[0]
-        cells = [cell for row in methods for cell in (violations(row), str(row["fired"]))]
-        yield [label(first), words(first["epsilon"]), first["policy"], *cells]
-
-
-def violations(row: dict[str, Any]) -> str:
-    return f"{row['violations']} [{row['violations_low']:.3f}, {row['violations_high']:.3f}]"
-
-
-def total_rows(made: Engine) -> Iterator[list[str]]:
-    """Policy `first` alone: the other policies look at the same trials."""
-    for name in made.study.methods:
-        part = made.table.filter((pl.col("method") == name) & (pl.col("policy") == "first"))
-        yield [name, *(f"{int(part[column].sum()):,}" for column in ("trials", "violations", "fired", "failures"))]
-
-
-def same_trials(made: Engine) -> bool:
-    """Whether recruitment ends every trial as `first` does: after as many records, fired or not, missed or not."""
-    parts = []
-    for policy in ("first", "recruit"):
-        here = [index for index, setting in enumerate(made.study.settings) if setting.policy == policy]
-        parts.append(made.records.filter(pl.col("setting").is_in(here)).drop("setting"))
-    return parts[0].equals(parts[1])
-
-
 # ---------------------------------------------------------------- text
 
 
@@ -229,20 +163,8 @@ where FOLDER holds `{table()}`, from
 {commands()}"""
 
 
-def filled(text: str) -> str:
-    """A paragraph in lines of equal length."""
-    return fill(" ".join(text.split()), 118, break_long_words=False, break_on_hyphens=False)
-
-
 def met(holds: bool) -> str:
     return "met" if holds else "not met"
-
-
-def finding(made: Engine) -> str:
-    worst, failures = float(made.table["violations_high"].to_numpy().max()), int(made.table["failures"].sum())
-    return f"""\
-        Bounds may be violated in at most 0.05 of the trials: no method has an exact 95% upper limit above {worst:.3f}
-        in any setting. False certificates: {failures:,}."""
 
 
 def commands() -> str:
@@ -280,32 +202,6 @@ def speed_reading(paper: Engine, peer: Loop) -> str:
     return "\n\n".join(filled(text) for text in (columns, what, why))
 
 
-def results_head(made: Engine) -> str:
-    text = f"""\
-        A violation is a trial in which any bound, at any look and threshold, misses the enumerated truth, fired or not.
-        The bracket is the exact 95% interval of its probability. Failure probability 0.05, acceptance at least 0.05,
-        {made.study.trials} trials per line; *fired* counts trials too. An epsilon of `none` means no noise. Settings
-        share the study's random numbers (privacy levels their draws, cells with as many thresholds their noise), so
-        lines are not independent of one another."""
-    policies = """\
-        `final` and `first` are the same trials, looked at once or after every round. Recruitment asks one site a round
-        and is matched to them on records and bytes. """
-    if same_trials(made):
-        policies += """\
-            With equal weights it asks the sites in turn and meets the same draws and the same noise, so each of its
-            trials ended as under `first`: the three lines of a cell and an epsilon are one set of trials, not three."""
-    return f"## What it finds, at target risk 0.20\n\n{filled(text)}\n\n{filled(policies)}"
-
-
-def results_reading(made: Engine) -> str:
-    part = made.table.filter((pl.col("oracle_floor") > 0.2) & (pl.col("policy") == "first"))
-    names, fired = ", ".join(sorted(set(part["population"]))), int(part["fired"].sum())
-    return filled(f"""\
-        Where no threshold with enough acceptance has a risk of 0.20 or less ({names or "nowhere"}), abstaining is
-        right: such a cell says whether bounds hold, not whether they are sharp. Certificates there: {fired:,}.
-        All cells and privacy levels together, policy `first`:""")
-
-
 def table() -> str:
     """The file that the study reads C1 from."""
     return next(each.table for each in Study.read(STUDY).populations if isinstance(each, StudyTable))
@@ -327,20 +223,15 @@ def main() -> None:
     rounds = compare(text.replace(TARGETS, ONE_TARGET), tables)
     both = engine(text, tables)
     paper, peer = rounds[ROUNDS // 2].engine, rounds[ROUNDS // 2].loop
-    methods = [cell for name in paper.study.methods for cell in (f"{name}: violations", "fired")]
     publish("audit.md", [
         head(rounds),
         "## What it takes", machine(load), markdown(SPEED_HEADER, speed_rows(paper, both, peer)),
         speed_reading(paper, peer),
-        results_head(paper), markdown(CELL_HEADER, cell_rows(paper)), results_reading(paper),
-        markdown(TOTAL_HEADER, total_rows(paper)),
-        markdown(["cell", "epsilon", "policy", *methods], result_rows(paper)),
+        *findings(paper),
     ])  # fmt: skip
 
 
 SPEED_HEADER = ("what", "trials", "trials, s", "table, s", "trials per second", "peak memory, MiB")
-CELL_HEADER = ("cell", "what it is", "calibration records", "least risk of a threshold with enough acceptance")
-TOTAL_HEADER = ("method", "trials", "violated", "fired", "false certificates")
 
 
 if __name__ == "__main__":

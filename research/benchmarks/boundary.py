@@ -1,7 +1,9 @@
 """Betting certificates where every certificate is false: 100,000 trials, beside what may fail and rules that do.
 
-Writes docs/results/boundary.md. Run: python -m research.benchmarks.boundary [FOLDER]
-(FOLDER keeps the per-trial records, and a stopped run goes on from them)
+Writes docs/results/boundary.md, and every trial of the rules that leave a step out to
+research/results/boundary_controls.parquet. Run: python -m research.benchmarks.boundary [FOLDER]
+(FOLDER keeps the per-trial records, and a stopped run goes on from them). The other trials are those of the study that
+`python -m research boundary` publishes.
 """
 
 from __future__ import annotations
@@ -18,11 +20,15 @@ import polars as pl
 
 from fedsrc.audit.engine import Progress, run_study
 from fedsrc.audit.study import Boundary, Study
+from fedsrc.audit.study_folder import read_trials
 from fedsrc.audit.summary import summarise
 from fedsrc.maths.binomial import clopper_pearson
-from research.pages import markdown, publish
+from research.pages import FIGURES, markdown, publish
 from research.studies.catalogue import path_of
 
+RECORDS = FIGURES / "boundary_controls.parquet"
+TABLE = FIGURES / "studies" / "boundary.csv"  # of the study itself, without controls
+PLACE = ("release", "population", "case", "epsilon", "method")
 STUDY = path_of("boundary")
 CONTROLS = ("betting-noise-ignored", "betting-shift-ignored")
 PAPERS = ("fed-src-c-noise-ignored", "fed-src-va-noise-ignored")  # on the paper's release
@@ -62,14 +68,31 @@ def with_methods(*wanted: str) -> str:
     return text.replace(named, others).replace(f"trials = {study.trials}", f"trials = {CONTROL_TRIALS}")
 
 
-def ran(path: Path, folder: Path) -> tuple[Study, pl.DataFrame]:
+def ran(path: Path, folder: Path) -> Path:
+    """Run a study, and return the folder of its trials."""
+
     def tell(seen: Progress) -> None:
         print(f"\r{path.stem}: {seen.done} of {seen.of} blocks", end="", file=sys.stderr, flush=True)
 
     run_study(path, folder, progress=tell)
     print(file=sys.stderr)
-    study, tables = summarise(folder, path.parent)
-    return study, tables.methods
+    return folder
+
+
+def trials_of(folder: Path) -> pl.DataFrame:
+    """Whether every trial of a study ended in a certificate, and whether it was a false one."""
+    study, frame = read_trials(folder)
+    facts = [(i, each.release, each.population, each.case, each.epsilon) for i, each in enumerate(study.settings)]
+    kinds = {"setting": pl.Int32, **dict.fromkeys(PLACE[:3], pl.String), "epsilon": pl.Float64}
+    named = pl.DataFrame(facts, schema=kinds, orient="row")
+    joined = frame.with_columns(pl.col("setting").cast(pl.Int32)).join(named, on="setting", maintain_order="left")
+    return joined.select(*PLACE, pl.col("trial").cast(pl.Int32), "fired", "at_boundary")
+
+
+def counted(trials: pl.DataFrame, release: str) -> pl.DataFrame:
+    """Certificates and false ones, of each setting and method under a release."""
+    mine = trials.filter(pl.col("release") == release).group_by(*PLACE, maintain_order=True)
+    return mine.agg(pl.col("fired").sum(), pl.col("at_boundary").sum().alias("boundary_certificates"), trials=pl.len())
 
 
 def counts(table: pl.DataFrame, name: str, epsilon: float, method: str, case: str = "") -> tuple[int, int]:
@@ -106,17 +129,15 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
-def main() -> None:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp())
-    study, table = ran(STUDY, folder / "boundary")
-    seconds = json.loads((folder / "boundary" / "manifest.json").read_text(encoding="utf-8"))["cost"]["wall_seconds"]
-    _, broken = ran(written(folder / "controls.toml", controls_text()), folder / "controls")
-    _, papers = ran(written(folder / "papers.toml", papers_text()), folder / "papers")
+def page(controls: pl.DataFrame, table: pl.DataFrame | None = None) -> list[str]:
+    """Return the page that the trials of controls make beside the study's table; without it, the published one."""
+    study, table = Study.read(STUDY), pl.read_csv(TABLE) if table is None else table
+    broken, papers = counted(controls, "default"), counted(controls, "paper")
     cases = [each for each in study.populations if isinstance(each, Boundary)]
-    rows, total, worst = [], dict.fromkeys(study.methods, 0), 0.0
+    rows, total, worst = [], dict.fromkeys(("betting-ladder", "betting"), 0), 0.0
     false = {(epsilon, name): 0 for epsilon in study.sweep["epsilon"] for name in PAPERS}
     for case, epsilon in product(cases, study.sweep["epsilon"]):
-        found = {name: counts(table, case.name, epsilon, name) for name in study.methods}
+        found = {name: counts(table, case.name, epsilon, name) for name in total}
         for name, (fired, _) in found.items():
             total[name] += fired
         worst = max(worst, found["betting-ladder"][0] / study.trials)
@@ -133,7 +154,7 @@ def main() -> None:
         ])  # fmt: skip
     trials = study.trials * len(rows)
     rows.append(["all", "", *share((total["betting-ladder"], trials)), f"{total['betting']:,}", *[""] * 5])
-    publish("boundary.md", [
+    return [
         "# False certificates at the boundary",
         f"In {trials:,} trials the risk of every threshold equalled the target: had it been the least bit higher, every"
         f" certificate would have been false. Here they may be issued with probability {RISK_BUDGET} at most. There"
@@ -149,6 +170,26 @@ def main() -> None:
         " declared mixture would pay eta for the missing releases). The paper's rules read the paper's release, which"
         " has no charge for withheld releases. Intervals are exact (Clopper-Pearson). Planned certificates, sealed"
         " ones, have [a page of their own](sealed-validity.md).",
+    ]  # fmt: skip
+
+
+def controls_in(folder: Path) -> pl.DataFrame:
+    """Run the rules that leave a step out, and return their trials."""
+    texts = {"controls": controls_text(), "papers": papers_text()}
+    return pl.concat(
+        trials_of(ran(written(folder / f"{name}.toml", text), folder / name)) for name, text in texts.items()
+    )
+
+
+def main() -> None:
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp())
+    study, tables = summarise(ran(STUDY, folder / "boundary"), STUDY.parent)
+    seconds = json.loads((folder / "boundary" / "manifest.json").read_text(encoding="utf-8"))["cost"]["wall_seconds"]
+    controls = controls_in(folder)
+    controls.write_parquet(RECORDS, compression="zstd", compression_level=19)
+    trials = study.trials * len(study.settings)
+    publish("boundary.md", [
+        *page(controls, tables.methods),
         f"Made by `python -m research.benchmarks.boundary` in {seconds:.0f} s for the {trials:,} trials, on"
         f" {os.cpu_count()} cores ({platform.machine()}); the study is `research/studies/boundary.toml`.",
     ])  # fmt: skip

@@ -37,6 +37,7 @@ from research.studies import sources_once
 from research.studies.sources_once import EPSILONS, GRID, Split, Table, noise
 
 TRIALS, SOURCES = 100, 2_000
+RECORDS = FIGURES / "labels.parquet"
 HALUEVAL: dict[Task, str] = {"qa": "0.2", "dialogue": "0.35", "summarization": "0.35"}
 DETECTORS = ("track_b_modernbert", "approach_1_modernbert", "track_a_deberta")
 JUDGES = dict(zip(DETECTORS, (*DETECTORS[1:], DETECTORS[0]), strict=True))  # whose verdicts stand in for a judge's
@@ -261,13 +262,13 @@ def main() -> None:
     ]
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:  # polars has threads, which no fork survives
         table = pl.concat(pool.map(partial(trials, data, tables, count), tasks))
-    table.write_parquet(FIGURES / "labels.parquet")
-    report(table, count)
+    table.write_parquet(RECORDS)
+    publish("labels.md", page(table))
 
 
-def report(table: pl.DataFrame, count: int) -> None:
-    """Write the page."""
-    publish("labels.md", [
+def page(table: pl.DataFrame) -> list[str]:
+    """Return the page that the trials make."""
+    return [
         "# Labels until a certificate",
         "Logs without labels, every source once, one holder. A fifth of the sources plans (with its labels, which are"
         " public, a judge's, or its scores alone), three fifths calibrate, a fifth is held out. *Default*: every record"
@@ -275,11 +276,12 @@ def report(table: pl.DataFrame, count: int) -> None:
         f" records*: every record is labelled, the plan is for few of them, with up to {MANY} looks. *On demand*: the"
         " plan is for few labels, and people label the answers at or above the lowest threshold of every round that is"
         " opened. Epsilon is for replacing a unit: an answer (HaluEval), or a source with all its answers (RAGTruth).",
-        f"{count} trials each: percent certified / mean acceptance / mean labels; a run without a certificate counts as"
-        " none accepted and all its labels. Then how many times the labels on demand the other two take, the labels of"
-        " development units, the first of these figures with them, the same where the plan is made by a judge (another"
-        " detector) or from scores alone, so that development takes no human label, and the held-out risk of what was"
-        " certified on demand. Targets: 0.2, and 0.35 on HaluEval's dialogue and summarization.",
+        f"{table['trial'].n_unique()} trials each: percent certified / mean acceptance / mean labels; a run without a"
+        " certificate counts as none accepted and all its labels. Then how many times the labels on demand the other"
+        " two take, the labels of development units, the first of these figures with them, the same where the plan is"
+        " made by a judge (another detector) or from scores alone, so that development takes no human label, and the"
+        " held-out risk of what was certified on demand. Targets: 0.2, and 0.35 on HaluEval's dialogue and"
+        " summarization.",
         markdown(HEAD, rows(table)),
         "A plan for few labels accepts less than one for most acceptance: `min_acceptance` says how little is of use"
         " (0.05 here). The laws of risk that a plan from scores draws, and what a likelier certificate is worth in"
@@ -287,7 +289,7 @@ def report(table: pl.DataFrame, count: int) -> None:
         "On HaluEval the length of an answer alone tells right from wrong ([scores](studies/scores-halueval.md)).",
         "Made by `python -m research.studies.labels_needed FOLDER TABLES`; trial by trial in"
         " `research/results/labels.parquet`.",
-    ])  # fmt: skip
+    ]  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -233,13 +233,13 @@ def main() -> None:
                 rows += outcomes(table, share, epsilon, splits)
                 print(table.name, share, words(epsilon), file=sys.stderr, flush=True)
     pl.DataFrame(rows, schema=list(Outcome._fields), orient="row").write_csv(OUTCOMES, compression="gzip")
-    show(pl.read_csv(OUTCOMES, schema_overrides={"epsilon": pl.String}))
+    publish("panel-scores.md", page(pl.read_csv(OUTCOMES, schema_overrides={"epsilon": pl.String})))
 
 
-def show(frame: pl.DataFrame) -> None:
-    """Write the page from the outcomes."""
+def page(frame: pl.DataFrame) -> list[str]:
+    """Return the page that the outcomes make."""
     epsilons = [f"epsilon {words(each)}" for each in EPSILONS]
-    publish("panel-scores.md", [
+    return [
         "# By which score, and already at the prefix?",
         TEXT.format(splits=int(frame["split"].n_unique())),
         "## The panel beside a choice",
@@ -256,7 +256,7 @@ def show(frame: pl.DataFrame) -> None:
         " panel, and differ in what they save alone.",
         markdown(["policy", "epsilon", "certified", "acceptance", "held-out risk", "tokens saved", "picked most"],
                  policies(frame)),
-    ])  # fmt: skip
+    ]  # fmt: skip
 
 
 TEXT = """`python -m research.studies.panel_scores FOLDER PREFIXES`; FOLDER holds `ragtruth/detector_scores.csv.gz` and

@@ -379,14 +379,14 @@ def main() -> None:
             rows += outcomes(setting, epsilon, splits)
             print(setting.name, words(epsilon), file=sys.stderr, flush=True)
     pl.DataFrame(rows, schema=list(Outcome._fields), orient="row").write_csv(OUTCOMES, compression="gzip")
-    show(pl.read_csv(OUTCOMES, schema_overrides={"epsilon": pl.String}))
+    publish("panels.md", page(pl.read_csv(OUTCOMES, schema_overrides={"epsilon": pl.String})))
 
 
-def show(frame: pl.DataFrame) -> None:
-    """Write the page from the outcomes."""
+def page(frame: pl.DataFrame) -> list[str]:
+    """Return the page that the outcomes make."""
     epsilons = [words(each) for each in EPSILONS]
     splits = int(frame["split"].n_unique())
-    publish("panels.md", [
+    return [
         "# Is it safe for each group?",
         TEXT.format(splits=splits),
         "## By group",
@@ -409,7 +409,7 @@ def show(frame: pl.DataFrame) -> None:
         " certificates; they do not speak of groups.",
         markdown(["table", "splits certified", "held-out risk, all", "group", "held-out risk, group",
                   "acceptance in it", "held-out answers"], far_above(frame)),
-    ])  # fmt: skip
+    ]  # fmt: skip
 
 
 TEXT = """`python -m research.studies.panels FOLDER`, where FOLDER holds `ragtruth/detector_scores.csv.gz`; outcomes of

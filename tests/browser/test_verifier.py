@@ -20,7 +20,7 @@ from fedsrc.report.html import page, verifier_page
 from fedsrc.report.view import view_run
 from tests.browser.browse import WIDTHS, Scheme, Visit, visit
 from tests.browser.test_card import PATIENCE
-from tests.support.recordings import RUNS
+from tests.support.recordings import LIVES, RUNS
 
 RESULT = "#recompute-result"
 
@@ -91,6 +91,19 @@ def test_a_card_recomputes_its_run(chromium: Browser, cards: dict[str, Path], na
         assert (seen.console, seen.dialogs, seen.foreign()) == ([], [], [])
         assert seen.page.locator("#recompute-progress").is_hidden()
         assert seen.axe()["violations"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"), [("unopened", "VERIFIED"), ("rung", "CANNOT CHECK"), ("succeeded", "DOES NOT VERIFY")]
+)
+def test_a_card_of_yesterday_recomputes_its_run(chromium: Browser, verifier: str, name: str, verdict: str) -> None:
+    """By the script that it was written with, and by today's."""
+    card = LIVES / name / "card.html"
+    with visit(chromium, card.as_uri()) as seen:
+        assert recomputed(seen) == verdict
+        assert (seen.console, seen.dialogs, seen.foreign()) == ([], [], [])
+    with visit(chromium, verifier) as seen:
+        assert given(seen, card) == verdict
 
 
 def test_a_revoked_one_says_so_beside_the_verdict(chromium: Browser, cards: dict[str, Path]) -> None:

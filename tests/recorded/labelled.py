@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -14,16 +15,21 @@ import polars as pl
 import fedsrc
 from fedsrc.common.clock import TIME, utc_now
 from fedsrc.common.places import labels_beside, ledger_beside
+from fedsrc.federation.flower.app.fedsrc_relay.wire import REFUSED, Frame
+from fedsrc.federation.live.guard import Guard
 from fedsrc.federation.local import certify_table, plan_table
 from fedsrc.labelling.queue import tasks, waiting
 from fedsrc.planning.plan import Wish
 from fedsrc.planning.register import Choices, development_part
+from fedsrc.protocol.messages import Refusal
 from fedsrc.protocol.registration import Registration
 from fedsrc.records.table import read_records
 from fedsrc.site.label_file import Label, LabelFile
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.rounds import NotYetError, open_rounds
+from tests.recorded.parties import ByFiles, Live, Parties
 from tests.recorded.tables import write_table
+from tests.support.live_scenarios import Behaviour
 from tests.support.recordings import key
 
 PEOPLE = ("ann", "ben", "cem")
@@ -70,10 +76,10 @@ def _truth(table: Path) -> dict[str, float]:
     return dict(pl.read_csv(table).select("id", "loss").iter_rows())
 
 
-def _label(table: Path, truth: dict[str, float]) -> None:
+def _label(table: Path, truth: dict[str, float], ledger: Path | None = None) -> None:
     """Label all that the open round needs; every seventh answer is said to be unsupported by one person alone."""
     records = read_records(table, labels="on demand")
-    with closing(Ledger(ledger_beside(table))) as book, closing(LabelFile(labels_beside(table))) as file:
+    with closing(Ledger(ledger or ledger_beside(table))) as book, closing(LabelFile(labels_beside(table))) as file:
         for turn, who in enumerate(PEOPLE):
             left = waiting(tasks(open_rounds(book, records), file.labels), who)
             file.add(*(
@@ -98,3 +104,48 @@ class Timed(OnDemand):
 
         with patch("fedsrc.site.rounds.utc_now", soon), patch("fedsrc.site.ledger.utc_now", soon):
             return super().__call__(work)
+
+
+@dataclass(frozen=True)
+class _Unlabelled(Parties):
+    """Sites with keys whose logs have no labels; the truth lies elsewhere, for the people of each site."""
+
+    def tables(self, work: Path) -> dict[str, Path]:
+        logs = dict[str, Path]()
+        for site, truth in super().tables(work / "truth").items():
+            logs[site] = work / site / truth.name
+            logs[site].parent.mkdir(parents=True, exist_ok=True)
+            pl.read_csv(truth).drop("loss").write_csv(logs[site])
+        return logs
+
+
+def _label_at(work: Path, log: Path) -> None:
+    """Label what the open round of a site needs."""
+    site = log.parent
+    _label(log, _truth(work / "truth" / site.name / log.name), site / "ledger")
+
+
+@dataclass(frozen=True)
+class LabelledByFiles(_Unlabelled, ByFiles):
+    """By files: a site answers once its people have labelled the round."""
+
+    def _answer(self, work: Path, tables: Mapping[str, Path], path: Path, site: str) -> Path:
+        while True:
+            try:
+                return super()._answer(work, tables, path, site)
+            except NotYetError:
+                _label_at(work, tables[site])
+
+
+@dataclass(frozen=True)
+class LabelledLive(_Unlabelled, Live):
+    """Live: people label when a site has said that it waits for them, and it is asked again."""
+
+    def behaviour(self, guard: Guard, work: Path, table: Path) -> Behaviour:
+        def answer(question: Frame) -> Frame:
+            found = guard.answer(question)
+            if found == Frame(REFUSED, Refusal.NOT_YET.encode()):
+                _label_at(work, table)
+            return found
+
+        return answer

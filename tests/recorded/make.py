@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -26,8 +26,9 @@ from fedsrc.common.clock import TIME
 from fedsrc.errors import FedsrcError
 from fedsrc.planning.sealing import Seal, seal
 from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.scale import Scale
 from fedsrc.server.verify import verify
-from tests.recorded.labelled import OnDemand, Timed
+from tests.recorded.labelled import LabelledByFiles, LabelledLive, OnDemand, Timed
 from tests.recorded.one_table import (
     NONE,
     Build,
@@ -56,6 +57,7 @@ TWO_LOOKS = ((2, 0.4), (5, 0.6))
 LISTED: dict[str, Any] = {"groups": ("day", "night"), "group_column": "group"}
 DOWN = {"score_scale": "100:0"}
 THIRD = {**FINAL, "label_twice": 1.0, "disagreement": "third"}
+GROUNDING = (("grounding", Scale.of("100:0")),)
 PRIVATE, EXACT = Certified(0.2, 4.0), Certified(0.2, NONE)
 WARDS = Certified(0.25, 8.0, 2000, options=LISTED)
 Targets = tuple[tuple[float, float, tuple[float, ...]], ...]
@@ -75,6 +77,16 @@ def declared(weights: tuple[float, ...], targets: Targets, looks: Looks, line: s
 
     def change(made: Registration) -> Registration:
         return seal(made, Seal(made.thresholds.values, weights, targets, looks, line))
+
+    return change
+
+
+def declared_of_each(targets: Targets, looks: Looks) -> Change:
+    """Seal a panel on the thresholds of its grid, the same in every group, with weights that are all equal."""
+
+    def change(made: Registration) -> Registration:
+        cut = made.thresholds.values, (1 / len(made.thresholds.values),) * len(made.thresholds.values)
+        return seal(made, Seal(*cut, targets, looks, others=(cut,) * (len(made.cuts) - 1)))
 
     return change
 
@@ -359,6 +371,59 @@ MADE: dict[str, Recording] = {
     "checkpoints": Recording(
         "one score with checkpoints", Registered(0.25, 8.0, options={"checkpoints": {"score": (30, 60, 120)}})
     ),
+    # the same where sites sign
+    "planned-keys": Recording(
+        "planned on a part of its own, beside unlabelled records, at a site with a key",
+        Certified(0.2, 4.0, unlabelled=3000, options={"site_keys": {"local": public("local")}}),
+    ),
+    "moments-files": Recording(
+        "second moments of sources of three answers, by files: two sites with keys",
+        ByFiles(0.3, 8.0, table={"answers": 3}, options={**THREE, **FINAL, "encoding": "moments"}),
+    ),
+    "levels-files": Recording(
+        "graded losses, a histogram for each level, by files: two sites with keys",
+        ByFiles(0.3, 8.0, table={"levels": 4}, options={**FINAL, "encoding": "levels", "loss_grid": 4}),
+    ),
+    "groups-files": Recording(
+        "a claim for each group, sealed, by files: three sites with keys, one release absent and charged",
+        ByFiles(
+            0.4,
+            8.0,
+            sites=("north", "south", "west"),
+            units=600,
+            missing={(2, "west")},
+            options={**LISTED, "dropout": "adversarial", "batch": 120, "rounds": 5},
+            change=declared_of_each(((0.4, 1.0, (0.4,) * 8),), ((3, 0.4), (5, 0.6))),
+        ),
+    ),
+    "groups-live": Recording(
+        "one threshold for all groups, live: sites say under their own signature what they have",
+        Live(0.35, 8.0, capacities=False, options={**LISTED, **FINAL, "group_claim": "all", "weights": HALVES}),
+    ),
+    "groups-cohort": Recording(
+        "a claim for each group in a cohort of three, whose sums alone can be read",
+        ByFiles(0.35, 8.0, sites=tuple("abc"), options={**LISTED, **FINAL, "aggregation": "cohorts"}),
+    ),
+    "scores-files": Recording(
+        "the better of two scores, one with checkpoints, by files: two sites with keys",
+        ByFiles(0.3, 8.0, options={**FINAL, "also_scores": GROUNDING, "checkpoints": {"grounding": (20, 40)}}),
+    ),
+    "checkpoints-live": Recording(
+        "one score with checkpoints, live: two sites with keys",
+        Live(0.25, 8.0, capacities=False, options={**FINAL, "checkpoints": {"score": (30, 60, 120)}}),
+    ),
+    "on-demand-files": Recording(
+        "labels on demand by files: two sites with keys, people of each site label, some answers twice",
+        LabelledByFiles(0.3, 8.0, options={**FINAL, "labels": "on demand", "label_twice": 0.3, "missed": 0.05}),
+    ),
+    "on-demand-live": Recording(
+        "labels on demand, live: two sites with keys, a third person decides",
+        LabelledLive(0.35, 8.0, capacities=False, options={**THIRD, "labels": "on demand", "weights": HALVES}),
+    ),
+    "groups-on-demand": Recording(
+        "a claim for each group, labels on demand by files: two sites with keys",
+        LabelledByFiles(0.35, 8.0, options={**LISTED, **FINAL, "labels": "on demand"}),
+    ),
     # monitors
     "monitor-unopened": Recording("a monitor before the first fresh record", Watched(EXACT, ())),
     "monitor-quiet": Recording("a monitor after two weeks like the table", Watched(PRIVATE, (0.35, 0.35))),
@@ -413,17 +478,21 @@ def make(name: str, place: Path) -> None:
     print(f"  {sum(map(len, files.values())):,} bytes")
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Make recorded runs.")
-    parser.add_argument("names", nargs="+", metavar="NAME", choices=[*MADE, "all"], help="a run, or `all` that lack")
+def wanted(words: Sequence[str] | None, made: Collection[str], root: Path) -> list[str]:
+    """The names that a command gives, or all that lack; refused where one is recorded already."""
+    parser = argparse.ArgumentParser(description="Make recordings.")
+    parser.add_argument("names", nargs="+", metavar="NAME", choices=[*made, "all"], help="a name, or `all` that lack")
     parser.add_argument("--replace", action="store_true", help="make a recording anew that is there already")
     given = parser.parse_args(words)
-    lacking = [name for name in MADE if not (RUNS / name).exists()]
-    names = lacking if given.names == ["all"] else given.names
-    there = [name for name in names if (RUNS / name).exists()]
+    names = [name for name in made if not (root / name).exists()] if given.names == ["all"] else given.names
+    there = [name for name in names if (root / name).exists()]
     if there and not given.replace:
         parser.error(f"recorded already, and frozen: {', '.join(there)}")
-    for name in names:
+    return list(names)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    for name in wanted(words, MADE, RUNS):
         make(name, RUNS / name)
     DIGESTS.write_text("\n".join([*digests(), ""]), encoding="utf-8")
 

@@ -62,12 +62,15 @@ class Certified:
         return work / "run"
 
 
-def under(registered: Registration, table: Path, run: str = "run", sign_with: Sequence[str] = ()) -> Path:
+def under(
+    registered: Registration, table: Path, run: str = "run", sign_with: Sequence[str] = (), server: str = "server"
+) -> Path:
     """Certify a table under a registration that is there already; return the run."""
     work = table.parent
     keys = {name: key_file(work, name) for name in sign_with}
     return fedsrc.certify(
-        table, registration=registered, output=work / run, key=key_file(work), sign_with=keys, ledger=work / "ledger"
+        table, registration=registered, output=work / run, key=key_file(work, server), sign_with=keys,
+        ledger=work / "ledger",
     ).folder  # fmt: skip
 
 

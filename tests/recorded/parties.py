@@ -20,7 +20,7 @@ from fedsrc.records.stream import Table
 from fedsrc.site.ledger import Ledger
 from fedsrc.site.policy import allow
 from tests.recorded.tables import write_table
-from tests.support.live_scenarios import PATIENCE, OwnClock, OwnPost
+from tests.support.live_scenarios import PATIENCE, Behaviour, OwnClock, OwnPost
 from tests.support.recordings import key, public
 
 Missing = Collection[tuple[int, str]]  # rounds, and who does not answer in them
@@ -124,9 +124,13 @@ class Live(Parties):
                     registered, site, ledger, partial(Table, tables[site]), key(site), node_key=self.node(site)
                 )
                 if site not in self.away:
-                    post.join(number, guard.answer, self.node(site) or "")
+                    post.join(number, self.behaviour(guard, work, tables[site]), self.node(site) or "")
             play(registered, work / "run", key("server"), post, patience=PATIENCE, clock=post.clock)
         return work / "run"
+
+    def behaviour(self, guard: Guard, _work: Path, _table: Path) -> Behaviour:
+        """How a site answers letters."""
+        return guard.answer
 
     def node(self, site: str) -> str | None:
         """The key of a site's node, where it is said."""

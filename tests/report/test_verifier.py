@@ -26,7 +26,7 @@ from fedsrc.report.html import VERIFIER, _asset, verifier_page, verifier_script
 from tests.report import verifier_schema
 from tests.report.verifier_node import NODE, ask, call, calls, encoded, files_of, out_of_reach, verdicts
 from tests.support import ROOT
-from tests.support.recordings import RUNS, recorded
+from tests.support.recordings import LIVES, RUNS, recorded
 
 pytestmark = pytest.mark.skipif(NODE is None, reason="Node is not installed: it runs the page's verifier")
 
@@ -65,6 +65,21 @@ def test_notes_stand_beside_the_verdict(said: dict[str, dict[str, Any]]) -> None
 def test_every_part_has_its_line(said: dict[str, dict[str, Any]]) -> None:
     names = [part["name"] for part in said["certify-private"]["parts"]]
     assert names == ["files", "signature", "hash chain", "protocol", "bounds", "certificate"]
+
+
+RECORDED_CARDS = {
+    "unopened": (
+        "VERIFIED",
+        "The certificate follows from the registration and the transcript, and its signature fits.",
+    ),
+    "rung": ("CANNOT CHECK", "the monitor's files; the certificate itself follows from its run"),
+    "succeeded": ("DOES NOT VERIFY", "notice: is of another key than the certificate"),
+}  # a card has no statement that one key succeeds another; `fedsrc verify` takes it beside the card
+
+
+def test_cards_of_yesterday_are_read() -> None:
+    cards = [(LIVES / name / "card.html").read_bytes() for name in RECORDED_CARDS]
+    assert said_of(*cards) == [*RECORDED_CARDS.values()]
 
 
 # What it says of changed runs

@@ -44,7 +44,7 @@ SAMPLE = membership_page.Setting("default", 1.0, 1e-6, 0.02, "as registered", 0.
 @pytest.mark.parametrize("name", PAGES)
 def test_the_page_follows_from_the_records(name: str) -> None:
     kept = PAGES[name]
-    frame = pl.read_parquet(kept.records)
+    frame = kept.frame()
     assert frame.height == frame.select(kept.keys).n_unique()
     assert kept.trials in (None, frame.height)  # as many as fitted into the time where times are measured
     assert kept.published(name) == kept.text()

@@ -1,4 +1,4 @@
-"""Recorded runs: where they lie, whose keys signed them, and what is read from them."""
+"""Recorded runs, and lives of certificates: where they lie, whose keys signed them, and what is read from them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ from pydantic import BaseModel
 from fedsrc.common.signing import Key, public_hex
 from fedsrc.errors import FedsrcError
 from fedsrc.protocol.certificate import read_signed
-from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, TRANSCRIPT
+from fedsrc.protocol.monitor_status import read_status
+from fedsrc.protocol.names import CERTIFICATE, REGISTRATION, STATUS, TRANSCRIPT
 from fedsrc.protocol.notices import SUFFIX, read_notice
 from fedsrc.protocol.registration import Registration
+from fedsrc.protocol.succession import read_succession
 from fedsrc.protocol.transcript import read_transcript
 from fedsrc.server.verify import verify
 from tests.support import ROOT
 
 DIGESTS = ROOT / "tests" / "recorded" / "runs.sha256"
 RUNS = ROOT / "tests" / "recorded" / "runs"
+LIFE_DIGESTS = ROOT / "tests" / "recorded" / "lives.sha256"
+LIVES = ROOT / "tests" / "recorded" / "lives"
 FILES = (REGISTRATION, TRANSCRIPT, CERTIFICATE, CERTIFICATE + SUFFIX)  # of a run folder, as far as it has them
 
 
@@ -59,25 +63,40 @@ def write_files(folder: Path, files: dict[str, bytes]) -> Path:
     """Write the files of a run folder, and return it."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
     return folder
 
 
-def digests() -> list[str]:
+def digests(root: Path = RUNS) -> list[str]:
     """A line for every recorded file, as `sha256sum` writes it."""
-    files = [path for name in recorded() for path in sorted((RUNS / name).iterdir())]
-    return [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.parent.name}/{path.name}" for path in files]
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    return [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(root).as_posix()}" for path in files]
 
 
 def values_of(name: str) -> Iterator[BaseModel]:
     """Everything that a recorded run holds: its registration, entries, certificate or account, and notice."""
-    folder = RUNS / name
+    yield from values_in(RUNS / name)
+
+
+def values_in(folder: Path) -> Iterator[BaseModel]:
+    """The same of any run folder, and a monitor's status."""
     yield Registration.read(folder / REGISTRATION)
     yield from read_transcript(folder / TRANSCRIPT)[0]
     if (folder / CERTIFICATE).exists():
         yield read_signed(folder / CERTIFICATE)
     if (folder / (CERTIFICATE + SUFFIX)).exists():
         yield read_notice(folder / (CERTIFICATE + SUFFIX))
+    if (folder / STATUS).exists():
+        yield read_status(folder)
+
+
+def life_values() -> Iterator[BaseModel]:
+    """Everything that recorded lives hold."""
+    for path in sorted(LIVES.rglob(REGISTRATION)):
+        yield from values_in(path.parent)
+    for path in sorted(LIVES.rglob("succession.json")):
+        yield read_succession(path)
 
 
 class Verdict(NamedTuple):
