@@ -42,7 +42,7 @@ class Case:
         choices = Choices(
             target_risk=self.target, epsilon=self.epsilon, batch=self.batch, thresholds=self.thresholds,
             rounds=max(1, MOST // (HORIZON * self.batch * SITES)), weights=dict.fromkeys(names, 1 / SITES),
-            public_development=True, adjacency="zero-out",
+            public_development=True, adjacency="replacement",
         )  # fmt: skip
         registration = register(choices, table, development_part(table, "record", 1), sites=names)
         law: list[Support] = uniform(registration, [units_of(table, "all", "record")])
@@ -128,8 +128,9 @@ Each figure is the median of {TRIALS} simulated runs of `fedsrc forecast`, up to
 population: {UNSUPPORTED:.0%} of the answers are unsupported, and scores are normal with an AUC of {AUC}. Five equal
 sites with declared weights. Unless said otherwise: target {base.target}, epsilon {base.epsilon:g}, {base.batch} records
 in a release (one release a site and round), {base.thresholds} quantile thresholds, acceptance of at least 0.05. Records
-come in steps of a round, so nothing is certified before the first. Forecast on your own development records instead:
-the shapes carry over, the numbers do not."""
+come in steps of a round, so nothing is certified before the first. Epsilon is for replacement, as `--epsilon` is. The
+certificates are open ones without a plan, whose shapes are easiest to read; [planned ones](label-cost.md) take fewer
+records. Forecast on your own development records instead: the shapes carry over, the numbers do not."""
 
 
 def table(what: str, places: Sequence[str], columns: Sequence[str], found: list[list[Forecast]]) -> str:

@@ -319,15 +319,15 @@ def entry_of(book: Book, source: str, epsilon: str = "", number: str = "") -> Sa
 @pytest.mark.parametrize(
     ("source", "epsilon", "name", "number"),
     [
-        ("population-l.md", "4", "default", "1,234"),  # was 1,675
-        ("boundary.md", "", "issued", "38"),  # was 111, and 38 stands in another row
-        ("boundary.md", "", "claim", "0.3"),  # was 0.045
+        ("studies/certified-today.md", "1", "default", "65"),  # was 56
+        ("boundary.md", "", "issued", "38"),  # was 188, and 38 stands in another row
+        ("sealed-validity.md", "", "claim", "0.3"),  # was 0.045
     ],
 )
 def test_a_changed_number_is_found(
     texts: dict[str, str], book: Book, source: str, epsilon: str, name: str, number: str
 ) -> None:
-    said = entry_of(book, source, epsilon)
+    said = entry_of(book, source, epsilon, name)
     problems = new_problems(texts, book, said, {name: number})
     assert len(problems) == 1
     assert f"{{{name}}}: README.md says {number}, {said.source} has " in problems[0]
@@ -335,7 +335,7 @@ def test_a_changed_number_is_found(
 
 def test_swapped_numbers_are_found(texts: dict[str, str], book: Book) -> None:
     """What the default certifies and what the paper's rule does, the wrong way round."""
-    said = entry_of(book, "studies/certified-today.md", number="default")
+    said = entry_of(book, "studies/certified-today.md", "4", "default")
     now = said_numbers(texts, said)
     problems = new_problems(texts, book, said, {"default": now["paper"], "paper": now["default"]})
     assert [problem.partition(": {")[2].partition(", ")[0] for problem in problems] == [
