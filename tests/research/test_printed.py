@@ -19,9 +19,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from fedsrc.audit.study import Binormal
+from research.studies.beside import one_tuple
 from research.studies.catalogue import NAMES, contrast_rows, printed, study_of
 from tests.support.helpers import golden
 
@@ -187,3 +189,15 @@ def test_the_stress_test_is_the_papers(text: str) -> None:
         shares = dict(zip(("inf", "4", "1"), map(figure, there[1:4]), strict=True))
         assert row["acceptance"] == {name: value for name, value in shares.items() if value is not None}
         assert (row["zero"], row["violations"]) == (float(there[5].split()[0]), int(there[6]))
+
+
+def test_the_tuple_is_the_papers(text: str) -> None:
+    (there,) = lines(text, "audit").values()
+    names = {"method": pl.String, "release": pl.String, "setting": pl.Int64, "epsilon": pl.Float64}
+    (line,) = (
+        row for row in one_tuple(pl.DataFrame(schema=names), pl.DataFrame()).splitlines() if row.startswith("| paper")
+    )
+    _, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+    *figures, decision = (each.strip("$") for each in there[1:])
+    assert [float(cell.replace(",", "")) for cell in cells[:-1]] == [float(each) for each in figures]
+    assert cells[-1] == decision
