@@ -14,8 +14,9 @@ from fedsrc.records.scan import scan
 FOLDER = Path(__file__).parent
 NAMES = (
     "registered", "tasks", "privacy-curve", "redeep", "c1", "halueval-surrogate", "halueval", "stress", "capital",
-    "heterogeneity", "eta", "ablations", "reuse", "baselines", "scores-ragtruth", "scores-controls", "scores-halueval",
-    "today-ragtruth", "today-halueval", "planned-ragtruth", "planned-halueval", "planned-curve",
+    "c1-capital", "heterogeneity", "eta", "c1-transfer", "ablations", "c1-ablations", "reuse", "baselines",
+    "planned-baselines", "scores-ragtruth", "scores-controls", "scores-halueval", "today-ragtruth", "today-halueval",
+    "planned-ragtruth", "planned-halueval", "planned-curve",
 )  # fmt: skip
 LONG = ("boundary", "boundary-paper")  # run by name only
 
@@ -59,9 +60,18 @@ def missing_tables(study: Study, tables: Path) -> list[str]:
 
 def printed(name: str) -> list[Paper]:
     """The paper's figures beside a study, table by table."""
-    tables = tomllib.loads((FOLDER / "printed.toml").read_text(encoding="utf-8"))["tables"]
     return [
         Paper(each["label"], each["rule"], tuple(each["rows"]), each["note"])
-        for each in tables
+        for each in _printed()["tables"]
         if each["study"] == name
     ]
+
+
+def contrast_rows() -> list[dict[str, Any]]:
+    """The rows of the paper's Table contrast."""
+    rows: list[dict[str, Any]] = _printed()["contrast"]
+    return rows
+
+
+def _printed() -> dict[str, Any]:
+    return tomllib.loads((FOLDER / "printed.toml").read_text(encoding="utf-8"))

@@ -100,7 +100,8 @@ def index(results: dict[str, Result]) -> str:
         " `betting-ladder` is the old default, an open certificate without a plan, and `betting` the same for one"
         " target; what is the default now is in the studies *as planned*. The word"
         " surrogate marks made-up populations that match figures the paper prints, null those at the boundary, on which"
-        " every certificate is false; all else is real scores of real answers. Links to pages outside this folder lead to the project's documentation."
+        " every certificate is false; all else is real scores of real answers. Links to pages outside this folder lead"
+        " to the project's documentation."
     )
     return "\n\n".join([lead, head + "\n" + "\n".join(rows)]) + "\n"
 

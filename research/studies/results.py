@@ -1,7 +1,7 @@
 """A study's published result: per-trial records small enough to keep, and everything computed from them.
 
     NAME.parquet   per-trial records: what decides every figure
-    NAME.json      manifest: study digest, what is known of each setting, table digests, versions, cost
+    NAME.json      manifest: digests of study, tables and code, what is known of each setting, versions, cost
     NAME.csv       the table, computed from the two
     NAME.md        the page, computed from the table
 
@@ -32,6 +32,9 @@ from research.pages import FIGURES as RECORDS
 from research.pages import RESULTS as PAGES
 from research.studies.beside import beside, one_tuple, scores
 from research.studies.catalogue import printed, study_of
+from research.studies.contrast import contrast
+from research.studies.rivals import OURS, losses
+from research.studies.selected import selected
 
 WHERE_FIRED = (
     "contrast_upper", "acceptance_lower", "risk_upper", "sampling_width", "privacy_width", "eta",
@@ -39,6 +42,7 @@ WHERE_FIRED = (
 )  # fmt: skip
 DROPPED = ("slots", "releases", "dropped")
 DIGITS = 6
+HELD_OUT = ("c1", "halueval")  # studies that say on their page what held-out answers show
 FIGURES = {
     "privacy-curve": "firing-privacy-curve.svg",
     "redeep": "firing-redeep.svg",
@@ -91,6 +95,12 @@ class Result:
         head, rest = page(self.study, found, "\n\n".join([made, cost])).split("\n\n", 1)
         figure = FIGURES.get(self.name)
         extra = [beside(self.study, found.methods, paper) for paper in printed(self.name)]
+        if self.name == "stress":
+            extra.append(contrast(found.methods))
+        if self.name in HELD_OUT:
+            extra.append(selected(self.study, found.methods, printed(self.name)))
+        if self.name in OURS:
+            extra.append(losses(self.name, found.methods))
         if self.name.startswith("scores-"):
             extra.append(scores(found.methods))
         extra += [AS_PLANNED[self.name]] if self.name in AS_PLANNED else []
@@ -108,7 +118,7 @@ def distil(name: str, folder: Path, tables: Path) -> Result:
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     records = compact(frame)
     known = [{key: plain(value) for key, value in each.items()} for each in cells(study, tables)]
-    kept = {key: manifest[key] for key in ("digest", "seed", "trials", "tables", "versions", "cost")}
+    kept = {key: manifest[key] for key in ("digest", "seed", "trials", "tables", "versions", "code", "cost")}
     return Result(name, study, records, {"study": name, **kept, "records": _digest(records), "cells": known})
 
 

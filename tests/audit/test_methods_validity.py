@@ -184,11 +184,14 @@ def test_private_e_values_have_mean_one() -> None:
 
 
 def test_private_e_values_pay_for_every_threshold() -> None:
-    """zCDP of the whole release: sum over thresholds of Delta^2 / (2 s^2) is rho, Delta attained by one record."""
+    """zCDP of the whole release: sum over thresholds of Delta^2 / (2 s^2) is rho, Delta attained by one record, or by
+    one in place of another."""
     for r, lam, m in product((0.1, 0.4), (0.2, 1.0), (1, 20)):
-        s = private_e_values.scale(r, lam, m, 0.3)
-        change = max(abs(math.log(1 - lam * (loss - r))) for loss in np.linspace(0, 1, 101))
-        assert m * change**2 / (2 * s**2) == pytest.approx(0.3)
+        added = [0.0, *(math.log(1 - lam * (loss - r)) for loss in np.linspace(0, 1, 101))]
+        changes = {"zero-out": max(map(abs, added)), "replacement": max(added) - min(added)}
+        for adjacency, change in changes.items():
+            s = private_e_values.scale(r, lam, m, 0.3, adjacency)  # type: ignore[arg-type]
+            assert m * change**2 / (2 * s**2) == pytest.approx(0.3)
 
 
 def test_planned_bets_fall_with_privacy() -> None:
@@ -197,6 +200,7 @@ def test_planned_bets_fall_with_privacy() -> None:
     assert bets[-1] < bets[0]
     few, many = (private_e_values.planned_bet(0.2, n, 20, 0.1) for n in (20, 2000))
     assert few < many
+    assert private_e_values.planned_bet(0.2, 200, 20, 0.1, "replacement") < bets[2]
 
 
 def _mixture_mean(v: float, charged: float, rho: float, reach: float) -> float:

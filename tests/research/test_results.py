@@ -25,7 +25,7 @@ import pytest
 from fedsrc.audit.cell import SPLIT, split, thresholds_of
 from fedsrc.audit.engine import run_task
 from fedsrc.audit.study import Binormal, Printed
-from fedsrc.audit.study_folder import Task, tasks
+from fedsrc.audit.study_folder import Task, source_digest, tasks
 from fedsrc.audit.study_records import records_of
 from fedsrc.audit.summary import known
 from fedsrc.common.canonical import file_digest
@@ -192,6 +192,7 @@ def test_reproduce_leaves_out_what_it_cannot_run(tmp_path: Path) -> None:
     assert (out.records / "reuse.csv").read_text() == (RECORDS / "reuse.csv").read_text()
     assert {path.name for path in out.pages.iterdir()} == {"README.md", "reuse.md"}
     assert "(../b/reuse.csv)" in (out.pages / "reuse.md").read_text()
+    assert json.loads((out.records / "reuse.json").read_text())["code"] == source_digest()
     write_result(read_result("reuse", out.records), twice)
     assert (twice.pages / "reuse.md").read_text() == (out.pages / "reuse.md").read_text()
 

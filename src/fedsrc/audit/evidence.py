@@ -223,7 +223,8 @@ def _unreleased(cell: Cell, events: Events, seed: tuple[int, ...]) -> Unreleased
     steps = rng.standard_normal(sums.accepted.shape) * np.sqrt(answered)[..., None]
     releases = np.cumsum(answered, axis=1).astype(np.float64)
     noise = np.cumsum(steps, axis=1)
-    return Unreleased(sums.accepted, sums.unsupported, noise, releases, rule.rho, float(cell.setting.batch))
+    batch, adjacency = float(cell.setting.batch), cell.registration.privacy.adjacency
+    return Unreleased(sums.accepted, sums.unsupported, noise, releases, rule.rho, batch, adjacency)
 
 
 def exact_sums(registration: Registration, counts: Ints) -> Masses:

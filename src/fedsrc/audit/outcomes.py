@@ -23,7 +23,7 @@ from fedsrc.server.stopping import gains_little
 READ = {
     "exact sums": exact, "released sums": released, "exact sums and development": favoured,
     "exact units and development": bet_on, "registered releases": played, "randomised records": randomised,
-    "randomised records, as registered": randomised_as_registered,
+    "randomised records, as registered": randomised_as_registered, "released e-values": exact,
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Bools, Floats
 from fedsrc.maths.betting import Covariance
+from fedsrc.maths.kinds import Adjacency
 
 TOLERANCE = 1e-9  # of comparisons with enumerated facts
 
@@ -24,11 +25,11 @@ Role = Literal["reference", "certificate", "heuristic", "control"]
 Stops = Literal["at any look", "at the last look"]
 Given = Literal[
     "exact sums and development", "exact units and development", "registered releases", "randomised records",
-    "randomised records, as registered",
+    "randomised records, as registered", "released e-values",
 ]  # fmt: skip
 HOLDS: dict[Given, str] = {
     "exact sums and development": "first", "exact units and development": "wealth", "registered releases": "server",
-    "randomised records": "answers", "randomised records, as registered": "answers",
+    "randomised records": "answers", "randomised records, as registered": "answers", "released e-values": "unreleased",
 }  # fmt: skip
 Assumption = Literal[
     "i.i.d.",
@@ -92,7 +93,7 @@ class Unreleased:
     """What a method with a release of its own needs in a simulation: exact sums, and the randomness it will use.
 
     `normals` (..., T, m) sums one independent standard normal per release; `releases` (..., T) counts them; `rho` is
-    the zCDP budget of one release; `batch` is how many records a release is planned to hold.
+    the zCDP budget of one release against `adjacency`; `batch` is how many records a release is planned to hold.
     """
 
     accepted: Floats
@@ -101,6 +102,7 @@ class Unreleased:
     releases: Floats
     rho: float
     batch: float
+    adjacency: Adjacency = "zero-out"
 
 
 @dataclass(frozen=True)
