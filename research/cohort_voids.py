@@ -9,7 +9,6 @@ lines, looks, margins and charges are those of the product at that scale.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -201,5 +200,4 @@ def share(index: int, rule: str, trials: int) -> int:
     rng = np.random.default_rng([index, list(RULES).index(rule), 21])
     for size in [BLOCK] * (trials // BLOCK) + [trials % BLOCK] * (trials % BLOCK > 0):
         false += int(false_certificates(setting, RULES[rule], size, rng).sum())
-    print(f"{setting.name}: {rule}: {false / trials:.5f}", file=sys.stderr, flush=True)
     return false

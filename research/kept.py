@@ -9,10 +9,23 @@ from typing import NamedTuple
 
 import polars as pl
 
-from research import forecast_coverage, membership_page, monitor_stories
-from research.benchmarks import boundary, finer, gate, monitor, population_l, ragtruth, scores_once, speed
+from research import counted, forecast_coverage, membership_page, monitor_stories
+from research.benchmarks import (
+    boundary,
+    cohort_voids,
+    development_cost,
+    finer,
+    gate,
+    lazy_labels,
+    monitor,
+    population_l,
+    ragtruth,
+    scores_once,
+    sealed_validity,
+    speed,
+)
 from research.pages import RESULTS
-from research.studies import cohort_records, label_cost, labels_needed, panel_scores, panels
+from research.studies import cohort_records, exact_tests, label_cost, labels_needed, panel_scores, panels
 
 
 class Kept(NamedTuple):
@@ -54,6 +67,11 @@ PAGES = {
     "cohorts.md": Kept(cohort_records.RECORDS, cohort_records.page, (*cohort_records.SETTING, "draw", "records")),
     "finer.md": Kept(finer.RECORDS, finer.page, ("grades", "mean", "alike", "epsilon", "encoding", "trial"), 29_700),
     "forecast-coverage.md": Kept(forecast_coverage.RECORDS, forecast_coverage.page, ("table", "split"), 3_200),
+    "exact-tests.md": Kept(exact_tests.RECORDS, exact_tests.page, ("population", "test", "records")),
+    "development.md": Kept(development_cost.RECORDS, development_cost.page, development_cost.KEYS, 9_608),
+    "sealed-validity.md": Kept(sealed_validity.RECORDS, sealed_validity.page, counted.KEYS, 32),
+    "lazy-labels.md": Kept(lazy_labels.RECORDS, lazy_labels.page, counted.KEYS, 73),
+    "cohort-voids.md": Kept(cohort_voids.RECORDS, cohort_voids.page, counted.KEYS, 50),
     "ragtruth.md": Kept(
         ragtruth.RECORDS, ragtruth.page, ("draw", "preset", "target", "epsilon", "batch", "policy", "seed"), 2_320
     ),

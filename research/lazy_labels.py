@@ -10,9 +10,7 @@ budget of 0.045 counts. Lattice, noise scales, lines, looks and charges are thos
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, Literal
@@ -34,6 +32,7 @@ from fedsrc.server.tally import Charge, Tally, empty, lose, masses, transfer
 from fedsrc.simulate.population import Support
 from fedsrc.simulate.trials import discrete_gaussian
 from research.benchmarks.sealed_validity import BLOCK, answers, registered, sources, without_bets
+from research.counted import Count
 
 ANSWERS, ROUNDS, SLOTS, LOOKS = 4, 4, 100, ((2, 0.5), (4, 0.5))
 ERROR = 0.1  # of a label, both ways
@@ -332,22 +331,13 @@ def controls() -> list[list[Setting]]:
 
 
 PARTS: dict[str, Callable[[], list[list[Setting]]]] = {"lazily": lazily, "rounds": rounds, "controls": controls}
-Found = tuple[str, int, int]
 
 
-def share(part: str, index: int, trials: int) -> Found:
-    """Count false certificates of one group, in blocks: its name, how many, of how many."""
+def share(part: str, index: int, trials: int) -> Count:
+    """Count false certificates of one group, in blocks."""
     group = PARTS[part]()[index]
     rng, false, each = np.random.default_rng([index, len(part), 20]), 0, trials // len(group)
     for setting in group:
         for size in [BLOCK] * (each // BLOCK) + [each % BLOCK] * (each % BLOCK > 0):
             false += int(false_certificates(setting, size, rng).sum())
-    print(f"{group[0].name}: {false / (each * len(group)):.5f}", file=sys.stderr, flush=True)
-    return group[0].name, false, each * len(group)
-
-
-def shares(part: str, trials: int, jobs: int) -> list[Found]:
-    """Count those of all groups of a part, in so many processes."""
-    indices = range(len(PARTS[part]()))
-    with ProcessPoolExecutor(jobs) as pool:
-        return list(pool.map(share, [part] * len(indices), indices, [trials] * len(indices)))
+    return Count(part, group[0].name, false, each * len(group))

@@ -1,6 +1,7 @@
 """What it costs to protect the units that choose thresholds: noised quantiles beside exact ones and a public grid.
 
-Writes docs/results/development.md. Run: python -m research.benchmarks.development_cost DATA_FOLDER (or set FEDSRC_DATA)
+Writes docs/results/development.md and, trial by trial, research/results/development.parquet.
+Run: python -m research.benchmarks.development_cost DATA_FOLDER (or set FEDSRC_DATA)
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import polars as pl
 from scipy.special import ndtr, ndtri
 
 from fedsrc.maths.arrays import Floats
@@ -29,13 +31,21 @@ from fedsrc.simulate.population import truth, uniform
 from fedsrc.simulate.trials import discrete_gaussian, simulate
 from fedsrc.site.develop import development_masses, over_grid
 from research.benchmarks import population_l, ragtruth
-from research.pages import markdown, publish, records_of
+from research.pages import FIGURES, markdown, publish, records_of
 
 TRIALS, CAP, LAST, BATCH = 200, 30_000, 10_000, 200  # each trial has a development part of its own
 EPSILONS = (4.0, 1.0)
 Way = Literal["exact", "noised", "grid"]
 WAYS: tuple[Way, ...] = ("exact", "noised", "grid")
 Found = tuple[Records, Records]  # development and calibration records
+GRIDS = ("even, 19 points", "even, 99", "even, 999", "ours, unmixed", "ours", "exact quantiles", "no record")
+RECORDS = FIGURES / "development.parquet"
+KEYS = ("table", "population", "units", "target", "epsilon", "way", "trial")
+SCHEMA = {
+    "table": pl.String(), "population": pl.String(), "units": pl.Int32(), "target": pl.Float64(),
+    "epsilon": pl.Float64(), "way": pl.String(), "trial": pl.Int32(), "thresholds": pl.Int16(), "records": pl.Int32(),
+    "accepted": pl.Float64(), "risk": pl.Float64(), "step": pl.Float64(),
+}  # fmt: skip  # the first table's trials, and the second's with the step of acceptance alone
 
 
 @dataclass(frozen=True)
@@ -122,20 +132,26 @@ def trial(population: Population, way: Way, epsilon: float, number: int) -> Run:
     return Run(len(registration.thresholds.values), records, float(accepted), float(risk))
 
 
-def cost_rows(populations: Sequence[Population]) -> Iterator[list[str]]:
-    for population in populations:
+def cost_trials(populations: Sequence[Population]) -> Iterator[tuple[object, ...]]:
+    """Run the trials of the first table."""
+    for each in populations:
         for epsilon in EPSILONS:
             for way in WAYS:
-                runs = [trial(population, way, epsilon, number) for number in range(TRIALS)]
-                used = [CAP if run.records is None else run.records for run in runs]
-                accepted = np.asarray([run.accepted for run in runs])
-                yield [
-                    population.name, f"{population.units}", f"{population.target:g}", f"{epsilon:g}", way,
-                    f"{np.mean([run.thresholds for run in runs]):.0f}",
-                    f"{sum(run.records is not None for run in runs)}",
-                    f"{np.mean(used):,.0f}", f"{np.median(used):,.0f}", f"{(accepted > 0).sum()}",
-                    f"{accepted.mean():.3f}", f"{sum(run.risk > population.target for run in runs)}",
-                ]  # fmt: skip
+                for number in range(TRIALS):
+                    setting = ("cost", each.name, each.units, each.target, epsilon, way, number)
+                    yield (*setting, *astuple(trial(each, way, epsilon, number)), None)
+
+
+def cost_rows(frame: pl.DataFrame) -> Iterator[list[str]]:
+    """One row for each population, epsilon and way."""
+    cells = frame.filter(pl.col("table") == "cost").group_by(KEYS[1:-1], maintain_order=True)
+    for (name, units, target, epsilon, way), part in cells:
+        thresholds, used, accepted = (part[each].to_numpy() for each in ("thresholds", "used", "accepted"))
+        yield [
+            str(name), f"{units}", f"{target:g}", f"{epsilon:g}", str(way), f"{thresholds.mean():.0f}",
+            f"{part.height - part['records'].null_count()}", f"{used.mean():,.0f}", f"{np.median(used):,.0f}",
+            f"{(accepted > 0).sum()}", f"{accepted.mean():.3f}", f"{(part['risk'] > part['target']).sum()}",
+        ]  # fmt: skip
 
 
 def step(score: Floats, thresholds: Sequence[float]) -> float:
@@ -144,8 +160,8 @@ def step(score: Floats, thresholds: Sequence[float]) -> float:
     return float(sum((a - b) ** 2 for a, b in pairwise(shares)))
 
 
-def spread(score: Floats, x: Floats, units: int, epsilon: float, *, mixed: bool) -> float:
-    """The mean step of noised quantiles over a grid, over draws of so many units; without mixing, or with."""
+def spread(score: Floats, x: Floats, units: int, epsilon: float, *, mixed: bool) -> list[float]:
+    """The steps of noised quantiles over a grid, in draws of so many units; without mixing, or with."""
     rng, rule = np.random.default_rng(5), development_mechanism(Privacy(epsilon=epsilon, adjacency="zero-out"), x.size)
     basis: Basis = rule.basis
     v = 2 * rule.unit_variance * float(basis.variance_factor().max())
@@ -155,43 +171,62 @@ def spread(score: Floats, x: Floats, units: int, epsilon: float, *, mixed: bool)
         noise = rule.scale * rng.standard_normal((2, x.size)).sum(axis=0)
         A = basis.decode(basis.encode(counts) + noise)
         found.append(step(score, noised_quantiles(x, A, units, v if mixed else 0.0, 20)))
-    return float(np.mean(found))
+    return found
 
 
-def exact_spread(score: Floats, units: int) -> float:
+def exact_spread(score: Floats, units: int) -> list[float]:
     rng = np.random.default_rng(5)
-    return float(np.mean([step(score, quantile_thresholds(rng.choice(score, units), 20)) for _ in range(100)]))
+    return [step(score, quantile_thresholds(rng.choice(score, units), 20)) for _ in range(100)]
 
 
-def grid_rows(scores: dict[str, Floats]) -> Iterator[list[str]]:
-    ours = np.asarray(score_grid())
-    grids = [np.arange(1, n) / n for n in (20, 100, 1000)]
+def grid_steps(score: Floats, units: int, epsilon: float) -> list[list[float]]:
+    """Return the steps of every draw for each of GRIDS; one where no record is read."""
+    ours, grids = np.asarray(score_grid()), [np.arange(1, n) / n for n in (20, 100, 1000)]
+    even = [spread(score, x, units, epsilon, mixed=True) for x in grids]
+    own = [spread(score, ours, units, epsilon, mixed=mixed) for mixed in (False, True)]
+    return [*even, *own, exact_spread(score, units), [step(score, [j / 21 for j in range(1, 21)])]]
+
+
+def grid_trials(scores: dict[str, Floats]) -> Iterator[tuple[object, ...]]:
+    """Draw what the second table shows."""
     for name, score in scores.items():
         for units in (100, 500):
             for epsilon in EPSILONS:
-                even = [spread(score, x, units, epsilon, mixed=True) for x in grids]
-                own = [spread(score, ours, units, epsilon, mixed=mixed) for mixed in (False, True)]
-                plain = [exact_spread(score, units), step(score, [j / 21 for j in range(1, 21)])]
-                figures = [*even, *own, *plain]
-                yield [name, f"{units}", f"{epsilon:g}", *(f"{x:.3f}" for x in figures)]
+                for way, steps in zip(GRIDS, grid_steps(score, units, epsilon), strict=True):
+                    for number, each in enumerate(steps):
+                        yield ("grid", name, units, None, epsilon, way, number, *(None,) * 4, each)
+
+
+def grid_rows(frame: pl.DataFrame) -> Iterator[list[str]]:
+    """One row for each table of scores, number of units and epsilon."""
+    cells = frame.filter(pl.col("table") == "grid").group_by("population", "units", "epsilon", maintain_order=True)
+    for (name, units, epsilon), part in cells:
+        means = [part.filter(pl.col("way") == way)["step"].to_numpy().mean() for way in GRIDS]
+        yield [str(name), f"{units}", f"{epsilon:g}", *(f"{x:.3f}" for x in means)]
+
+
+def page(frame: pl.DataFrame) -> list[str]:
+    """Return the page's parts, from the outcomes of all trials."""
+    counted = frame.with_columns(used=pl.col("records").fill_null(CAP))
+    costs, grids = markdown(COST_HEADER, cost_rows(counted)), markdown(GRID_HEADER, grid_rows(frame))
+    return [HEAD, costs, READING, grids, GRID_READING]
 
 
 def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("FEDSRC_DATA", "data"))
     populations = [synthetic(125, 0.2), synthetic(500, 0.2), real(folder, 0.2), real(folder, 0.1)]
-    costs = markdown(COST_HEADER, cost_rows(populations))
     scores = {"L": drawn(20_000, 0).score, "RAGTruth": ragtruth.read(folder).score}
-    publish("development.md", [HEAD, costs, READING, markdown(GRID_HEADER, grid_rows(scores)), GRID_READING])
+    rows = [*cost_trials(populations), *grid_trials(scores)]
+    frame = pl.DataFrame(rows, schema=SCHEMA, orient="row")
+    frame.write_parquet(RECORDS, compression="zstd", compression_level=19)
+    publish("development.md", page(frame))
 
 
 COST_HEADER = (
     "population", "development units", "target risk", "epsilon", "thresholds", "how many", "certified",
     "records, mean", "median", f"certified after {LAST:,}", "acceptance then", "risk above target",
 )  # fmt: skip
-GRID_HEADER = (
-    "scores", "units", "epsilon", "even, 19 points", "even, 99", "even, 999", "ours, unmixed", "ours",
-    "exact quantiles", "no record",
-)  # fmt: skip
+GRID_HEADER = ("scores", "units", "epsilon", *GRIDS)
 
 HEAD = f"""\
 # What protecting the development part costs
@@ -200,7 +235,8 @@ Made by
 
     python -m research.benchmarks.development_cost DATA_FOLDER
 
-where DATA_FOLDER holds `{ragtruth.FILE.as_posix()}`, the scores of published detectors on RAGTruth.
+where DATA_FOLDER holds `{ragtruth.FILE.as_posix()}`, the scores of published detectors on RAGTruth. What every trial
+gave is in `research/results/development.parquet`. Here epsilon is for zero-out.
 
 Thresholds come from development units. *Exact* quantiles of them, published, tell about single units. *Noised* ones
 follow from one release of these units with the noise of the same epsilon, so that the whole table is protected

@@ -3,22 +3,24 @@
 Thresholds have a risk of exactly the target (under the limits that the registration allows), so whatever is rejected is
 a false claim. Only the risk budget of 0.045 counts. Lattice, noise scales, lines and charges are those of the product.
 
-Writes docs/results/sealed-validity.md. Run: python -m research.benchmarks.sealed_validity [TRIALS]
+Writes docs/results/sealed-validity.md and its counts, research/results/sealed_validity.parquet.
+Run: python -m research.benchmarks.sealed_validity
 """
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
+import polars as pl
 from scipy.stats import binom
 
 from fedsrc.maths.arrays import Bools, Floats
-from fedsrc.maths.binomial import clopper_pearson
 from fedsrc.planning.plan import Wish, plan
 from fedsrc.planning.register import Choices, register_grid
 from fedsrc.planning.sealing import Seal, seal
@@ -31,9 +33,12 @@ from fedsrc.simulate.population import Support, from_cells
 from fedsrc.simulate.posterior import from_answers
 from fedsrc.simulate.trials import discrete_gaussian
 from fedsrc.site.develop import over_grid
-from research.pages import markdown, publish
+from research import counted
+from research.counted import Count
+from research.pages import FIGURES, publish
 
 TRIALS, ALPHA, BLOCK = 100_000, 0.045, 20_000
+RECORDS = FIGURES / "sealed_validity.parquet"
 NEAR = 1.0  # nats before its line, where a steered run with a hybrid line asks for one more round
 THRESHOLDS, WEIGHTS = (0.4, 0.6, 0.8), (0.2, 0.3, 0.5)
 UNLABELLED, RELEASES = 2_000, 20  # units of every site, and how many releases of them share the trials of a setting
@@ -237,6 +242,7 @@ def scores(base: Registration, share: float, rng: np.random.Generator) -> Noised
     return Noised(privacy=base.privacy, units=UNLABELLED, grid=points, scale=rule.scale, first=first, second=second)
 
 
+@cache
 def groups() -> list[list[Setting]]:
     """Settings as the page counts them: those of one row share its trials."""
     return [
@@ -256,6 +262,7 @@ def groups() -> list[list[Setting]]:
     ]
 
 
+@cache
 def controls() -> list[list[Setting]]:
     """Rules that leave a condition out, on laws where that shows."""
     exact = {each.name: each for each in settings()}
@@ -277,34 +284,49 @@ def controls() -> list[list[Setting]]:
     return [*([each] for each in alone), other]
 
 
-def row(group: Sequence[Setting], trials: int, seed: int) -> list[str]:
-    """Count false certificates, in blocks."""
-    rng, false, each = np.random.default_rng([seed, 19]), 0, trials // len(group)
+PARTS = {"covered": groups, "left out": controls}
+
+
+def count(part: str, index: int) -> Count:
+    """Count false certificates of one row, in blocks."""
+    group = PARTS[part]()[index]
+    rng, false, each = np.random.default_rng([index, 19]), 0, TRIALS // len(group)
     for setting in group:
         for size in [BLOCK] * (each // BLOCK) + [each % BLOCK] * (each % BLOCK > 0):
             false += int(rejected(setting, size, rng).sum())
-    name, played = group[0].name, each * len(group)
-    low, high = clopper_pearson(false, played)
-    print(f"{name}: {false / played:.5f}", file=sys.stderr, flush=True)
-    return [name, f"{false:,} of {played:,}", f"{false / played:.4f}", f"[{low:.4f}, {high:.4f}]"]
+    return Count(part, group[0].name, false, each * len(group))
+
+
+def page(frame: pl.DataFrame) -> list[str]:
+    """Return the page's parts, from the counts of all settings."""
+    return [HEAD, counted.table(frame, "covered"), PLANNED, BROKEN, counted.table(frame, "left out")]
 
 
 def main() -> None:
-    trials = int(sys.argv[1]) if len(sys.argv) > 1 else TRIALS
-    head = ["setting", "false certificates", "share", "95% interval"]
-    publish(
-        "sealed-validity.md",
-        [
-            "# Sealed certificates where every certificate is false",
-            "Thresholds are exactly at their target, under the limits that the registration allows. At most"
-            f" {ALPHA} of the trials may reject one of them. Made by `python -m research.benchmarks.sealed_validity`.",
-            markdown(head, [row(each, trials, i) for i, each in enumerate(groups())]),
-            f"Each of the planned rows is {PLANS} plans for 400 units, as `fedsrc plan` makes them: each on the draw of"
-            f" {DEVELOPMENT} development units, of {DRAWN} draws, that has the lowest risk (lucky) or the highest.",
-            "## Rules that leave a condition out",
-            markdown(head, [row(each, trials, i) for i, each in enumerate(controls())]),
-        ],
-    )
+    cells = [(part, index) for part, made in PARTS.items() for index in range(len(made()))]
+    with ProcessPoolExecutor() as pool:
+        frame = counted.frame(pool.map(count, *zip(*cells, strict=True)))
+    frame.write_parquet(RECORDS, compression="zstd", compression_level=19)
+    publish("sealed-validity.md", page(frame))
+
+
+HEAD = f"""\
+# Sealed certificates where every certificate is false
+
+Made by
+
+    python -m research.benchmarks.sealed_validity
+
+The counts are in `research/results/sealed_validity.parquet`.
+
+Thresholds are exactly at their target, under the limits that the registration allows. At most {ALPHA} of the trials may
+reject one of them. Epsilon is for replacement."""
+
+PLANNED = f"""\
+Each of the planned rows is {PLANS} plans for 400 units, as `fedsrc plan` makes them: each on the draw of {DEVELOPMENT}
+development units, of {DRAWN} draws, that has the lowest risk (lucky) or the highest."""
+
+BROKEN = "## Rules that leave a condition out"
 
 
 if __name__ == "__main__":

@@ -9,7 +9,10 @@ Of planned certificates: an arithmetic mean over draws, or one over all their tr
 out; a draw whose limit is above the cap counted in; own noise and one holder swapped. Of finer releases: the mean of
 certified runs alone, or all called certified. Of forecasts: a run that did not certify counted as within, or one that
 took just as much as was said as over; splits without a number in the share; posterior and sample swapped. Of cohorts: a
-count counted once; records beyond the cap; a trial left out; another holder's; an interval of trials, not of draws.
+count counted once; records beyond the cap; a trial left out; another holder's; an interval of trials, not of draws. Of
+false certificates: a share of another part, of other labels or under another rule; the worst of rules that do not hold.
+Of exact tests: other than four fifths; the first of the records for the fewest; an arithmetic mean; tests swapped. Of
+the development part: an abstention left out; a risk at its target counted as above; a mean for a median; grids swapped.
 
 Of the membership audit: evidence rounded to the nearest, towards zero, or to whole numbers; members and others swapped;
 each kind of release counted once; a row with fewer releases than said, or with another claim or noise; a refuted claim
@@ -31,11 +34,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from research import forecast_coverage, membership, membership_page, monitor_stories
+from research import counted, forecast_coverage, membership, membership_page, monitor_stories
 from research.kept import PAGES
 from research.membership import ATTACKS, Audit, Bounds, Guesses
 from research.pages import RESULTS
-from research.studies import cohort_records, label_cost
+from research.studies import cohort_records, exact_tests, label_cost
 
 LAST = "monitor.md, last table"
 SAMPLE = membership_page.Setting("default", 1.0, 1e-6, 0.02, "as registered", 0.2)
@@ -110,6 +113,71 @@ def test_a_forecast_holds_where_runs_take_at_most_what_it_said() -> None:
     assert table.splitlines()[2:] == [
         "| a | 3 | 1 | 80% | 2 | 25% |", "| b | 1 | 0 | – | 0 | – |", "| all | 4 | 1 | 80% | 2 | 25% |"
     ]  # fmt: skip
+
+
+def powers(name: str, needed: Sequence[int]) -> pl.DataFrame:
+    """80% of the trials of each test certify at so many records, one less at half of that, more at twice as many."""
+    tests = zip((*exact_tests.OURS, *exact_tests.EXACT), needed, strict=True)
+    rows = [(name, test, round(n * x), 320 + more) for test, n in tests for x, more in ((0.5, -1), (2, 9), (1, 0))]
+    return pl.DataFrame(rows, schema=exact_tests.SCHEMA, orient="row")
+
+
+def test_exact_tests_are_compared_where_four_fifths_certify() -> None:
+    _, table = exact_tests.page(pl.concat([powers("a", (100, 200, 400, 1_600)), powers("b", (400, 100, 100, 400))]))
+    assert table.splitlines()[2:] == [
+        "| a | 100 | 200 | 400 | 1,600 | 0.25 | 0.06 | 0.50 | 0.12 |",
+        "| b | 400 | 100 | 100 | 400 | 4.00 | 1.00 | 1.00 | 0.25 |",
+        "| geometric mean |  |  |  |  | 1.00 | 0.25 | 0.71 | 0.18 |",
+    ]
+
+
+def test_trials_of_the_development_part_are_counted() -> None:
+    """The abstention counts the cap; of the certified risks one is above its target, and one at it."""
+    kept = PAGES["development.md"]
+    rows = [("cost", "L", 125, 0.05, 4.0, "exact", i, *run, None) for i, run in enumerate([
+        (20, 1_000, 0.4, 0.04), (18, None, 0.0, 0.0), (18, 2_000, 0.2, 0.06), (16, 3_000, 0.2, 0.05),
+    ])]  # fmt: skip
+    found = pl.read_parquet(kept.records).filter((pl.col("table") == "grid") & (pl.col("population") == "L"))
+    grid = found.with_columns(step=pl.when(pl.col("way") == "ours").then(pl.col("trial") / 1_000).otherwise(0.5))
+    _, cost, _, steps, _ = kept.made(pl.concat([pl.DataFrame(rows, schema=grid.schema, orient="row"), grid]))
+    assert cost.splitlines()[2:] == ["| L | 125 | 0.05 | 4 | exact | 18 | 3 | 9,000 | 2,500 | 3 | 0.200 | 1 |"]
+    assert steps.splitlines()[2] == "| L | 100 | 4 | 0.500 | 0.500 | 0.500 | 0.500 | 0.050 | 0.500 | 0.500 |"
+
+
+def test_false_certificates_are_told_as_they_were_counted() -> None:
+    """With an interval of Clopper and Pearson (1934): [0.4425, 0.6602] for 50 of 90 and [0, 0.0402] for 0 of 90."""
+    found = [("covered", "a", 0, 90), ("left out", "a", 50, 90), ("covered", "b", 1, 1_000)]
+    frame = counted.frame(map(counted.Count._make, found))
+    _, covered, _, _, left_out = PAGES["sealed-validity.md"].made(frame)
+    assert covered.splitlines()[2:] == [
+        "| a | 0 of 90 | 0.0000 | [0.0000, 0.0402] |", "| b | 1 of 1,000 | 0.0010 | [0.0000, 0.0056] |"
+    ]  # fmt: skip
+    assert left_out.splitlines()[2:] == ["| a | 50 of 90 | 0.5556 | [0.4470, 0.6604] |"]
+
+
+def test_every_share_stands_in_the_column_of_its_labels() -> None:
+    frame = pl.read_parquet(PAGES["lazy-labels.md"].records).sort("setting")
+    table = PAGES["lazy-labels.md"].made(frame)[1].splitlines()
+    names = [cell.strip() for cell in table[0].strip("|").split("|")]
+    for line in table[2:]:
+        kind, *shares = [cell.strip() for cell in line.strip("|").split("|")]
+        for what, share in zip(names[1:], shares, strict=True):
+            (false,) = frame.filter(pl.col("setting") == f"{kind}: {what}")["false"]
+            assert share == f"{false / 100_000:.4f}"
+
+
+def test_the_worst_of_the_rules_that_hold_is_told() -> None:
+    """Counts 1 to 5 in the first row and 11 to 15 in the second, of 100: the third of the second is the worst."""
+    frame = pl.read_parquet(PAGES["cohort-voids.md"].records)
+    rules = frame["part"].unique(maintain_order=True).to_list()
+    found = [
+        counted.Count(rule, name, at + i, 100) for name, at in (("a", 1), ("b", 11)) for i, rule in enumerate(rules)
+    ]
+    _, table, worst = PAGES["cohort-voids.md"].made(counted.frame(reversed(found)))
+    assert table.splitlines()[2:] == [
+        "| b | 0.1100 | 0.1200 | 0.1300 | 0.1400 | 0.1500 |", "| a | 0.0100 | 0.0200 | 0.0300 | 0.0400 | 0.0500 |"
+    ]  # fmt: skip
+    assert "columns is 0.1300, with a 95% upper limit of\n0.2120." in worst
 
 
 # The membership audit
