@@ -162,7 +162,7 @@ def test_every_forgery_is_refused_of_one_run(tmp_path: Path) -> None:
     assert len(tried) >= 400
 
 
-@pytest.mark.parametrize("name", ["files", "on-demand"])
+@pytest.mark.parametrize("name", ["files", "on-demand", "groups-on-demand"])
 def test_forgeries_are_refused_where_sites_have_keys_and_where_they_have_none(name: str, tmp_path: Path) -> None:
     found = [accepted(tmp_path, name, forgery, files) for forgery, files in forgeries_of(name)]
     assert len(found) > 100 > 2 * sum(found) > 0

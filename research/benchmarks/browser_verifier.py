@@ -74,11 +74,15 @@ def timed(found: Browser, name: str, folder: Path) -> Timed:
 
 def main() -> None:
     """Time, and write."""
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         place = os.environ.get("FEDSRC_CHROMIUM") or shutil.which("chromium")
         found = driver.chromium.launch(executable_path=place, args=["--no-sandbox", "--disable-gpu"])
         rows = [timed(found, name, Path(folder)) for name in NAMES]
-        about = f"Chromium {found.version}, Python {platform.python_version()}, {os.cpu_count()} cores"
+        about = (
+            f"Chromium {found.version}, Python {platform.python_version()}, {os.cpu_count()} cores; load average"
+            f" {load:.2f} when it began"
+        )
         found.close()
     header = ("recorded run", "lines", "looks", "thresholds", "bytes of the page", "browser, ms", "`verify`, ms")
     table = [

@@ -21,6 +21,9 @@ not told, or only where all are; too little noise noticed in some rows only, or 
 Of the monitor on RAGTruth: risks of the two splits swapped, or of the lowest, the highest or the first run's threshold
 for the usual one; abstentions watched; all runs for the certified ones; a monitor that never rang in the median, or
 a mean for it; runs of stories mixed; shares of the splits swapped.
+
+Of labels, panels and the boundary: a run without a certificate that is left out of a mean, or counts without its
+labels; an epsilon, a split or a way in another's place; a control counted on the other release, or charged as the rest.
 """
 
 from __future__ import annotations
