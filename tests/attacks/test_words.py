@@ -243,6 +243,18 @@ def test_the_other_epsilon_stands_beside_the_registered_one(epsilon: float, othe
     assert f"{other}" in DOCS["choosing.md"]
 
 
+def test_the_table_of_epsilons_is_what_registrations_say() -> None:
+    """Zero-out to three digits; e^epsilon to two, and to the thousand at 8."""
+    zero_out = {e: f"{epsilon_against(registration(epsilon=e), 'zero-out'):.3f}" for e in (0.5, 1.0, 2.0, 4.0, 8.0)}
+    assert f"| 0.5 to 1 | {zero_out[0.5]} to {zero_out[1.0]} | {math.exp(0.5):.1f} to {math.exp(1.0):.1f} times |" in (
+        table := DOCS["choosing.md"]
+    )
+    assert (
+        f"| 2 to 4 | {zero_out[2.0]} to {zero_out[4.0]} | {math.exp(2.0):.0f} to {math.exp(4.0):.0f} times |" in table
+    )
+    assert f"| 8 | {zero_out[8.0]} | {round(math.exp(8.0), -3):,.0f} times |" in table
+
+
 def test_other_registrations_have_their_own() -> None:
     free, paper = registration(epsilon=math.inf), registration(epsilon=4.0, preset="paper")
     assert math.isinf(epsilon_against(free, "replacement"))
