@@ -67,7 +67,7 @@ PAGES = {
     "cohorts.md": Kept(cohort_records.RECORDS, cohort_records.page, (*cohort_records.SETTING, "draw", "records")),
     "finer.md": Kept(finer.RECORDS, finer.page, ("grades", "mean", "alike", "epsilon", "encoding", "trial"), 29_700),
     "forecast-coverage.md": Kept(forecast_coverage.RECORDS, forecast_coverage.page, ("table", "split"), 3_200),
-    "exact-tests.md": Kept(exact_tests.RECORDS, exact_tests.page, ("population", "test", "records")),
+    "exact-tests.md": Kept(exact_tests.RECORDS, exact_tests.page, ("population", "test", "records"), 6_050),
     "development.md": Kept(development_cost.RECORDS, development_cost.page, development_cost.KEYS, 9_608),
     "sealed-validity.md": Kept(sealed_validity.RECORDS, sealed_validity.page, counted.KEYS, 32),
     "lazy-labels.md": Kept(lazy_labels.RECORDS, lazy_labels.page, counted.KEYS, 73),

@@ -202,7 +202,8 @@ def page(frame: pl.DataFrame) -> list[str]:
     """Return the page's parts from the counts of releases."""
     found = list(audited(frame))
     first, second = tables(found)
-    return [head(outcome(found)), first, READING, second, LIMITS]
+    real = sum(each.for_epsilon.releases for setting, each in found if setting.registered)
+    return [head(outcome(found), real), first, READING, second, LIMITS]
 
 
 HEADER = (
@@ -215,14 +216,14 @@ GUESSES_HEADER = (
 )  # fmt: skip
 
 
-def head(result: Outcome) -> str:
+def head(result: Outcome, releases: int) -> str:
     """What the page shows, from what was found."""
     kept = "stayed within" if result.within else "DID NOT STAY within"
     noticed = "refutes the claim" if result.noticed else "DOES NOT always refute the claim"
     return f"""\
 # Membership audit: what real releases give away about one unit
 
-A million real releases were attacked by someone who knows the mechanism and every record but one: the attack
+{releases:,} real releases were attacked by someone who knows the mechanism and every record but one: the attack
 {kept} the claimed privacy loss. Where noise was deliberately halved, the same attack {noticed}.
 An audit bounds the privacy loss from below only: it can refute a claim, not prove it; the proof is in
 [theory.md](../theory.md). Made by

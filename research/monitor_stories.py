@@ -163,11 +163,12 @@ def page(frame: pl.DataFrame) -> list[str]:
     shares = [float(frame[f"unsupported_{name}"].unique().item()) for name in ("train", "test")]
     return [
         TITLE,
-        f"{shares[0]:.1%} of the answers of the train split are unsupported, {shares[1]:.1%} of the test split. Sources"
+        f"{shares[0]:.1%} of the answers of the train split without its development sources are unsupported,"
+        f" {shares[1]:.1%} of the test split. Sources"
         f" are units, each used once in a random order, {STORY_BATCH} a round; the score is the fine-tuned detector of"
         " [scores](scores.md), thresholds are 10 quantiles of its development sources, which take no other part."
         f" {SEEDS} orders and noises; monitors ring with probability {FALSE_ALARM} at most. Risks are those of the"
-        " threshold certified most often, over all sources of the split. Made with the first three by"
+        " threshold certified most often, over all these sources of a split. Made with the first three by"
         " `python -m research.benchmarks.monitor TABLES_FOLDER`, where TABLES_FOLDER has those of [scores](scores.md);"
         " every run is in `research/results/monitor_ragtruth.parquet`.",
         markdown(["certified on", "deployed on", "target", "epsilon", "certified", "risk where certified",

@@ -102,6 +102,8 @@ def about(frame: pl.DataFrame, found: Cells) -> str:
     mine = [each for key, each in found.items() if key[3] == DEFAULT]
     certified, above = sum(each.certified for each in mine), sum(each.above for each in mine)
     never = sum(not each.certified for each in mine)
+    shown = [(each, float(str(key[1]))) for key, each in found.items() if key[3] == DEFAULT]
+    beyond = sum((each.risk or 0.0) > target for each, target in shown)
     return f"""\
 {TITLE}
 
@@ -111,4 +113,5 @@ holder; epsilon is for replacing a source with all its answers, where (a) to (c)
 sealed and planned on one noised release with privacy, open with second moments without. A cell reads *percent of splits
 certified / mean acceptance, none counting as 0 / held-out risk of what was certified*, or 0. Of {len(mine)}
 combinations of score, target and epsilon {never} were never certified; of {certified:,} certificates {above} have a
-held-out risk above target. What every split gave is in `research/results/scores_once.parquet`."""
+held-out risk above target, and pooled over splits {beyond} combinations have. What every split gave is in
+`research/results/scores_once.parquet`."""

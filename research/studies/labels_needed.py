@@ -111,14 +111,28 @@ def evidence(log: Log, trial: int, knows: str, rng: np.random.Generator) -> Popu
 
 def play(log: Log, way: Way, epsilon: float, trial: int) -> Outcome:
     """Plan on the development part and go on, round by round, to the first certificate."""
-    data, rng = log.split(trial), np.random.default_rng([trial, 21])
-    grid, units = 1 if log.one_each else GRID, len(data.parts[1])
-    aim = Aim(Fraction(log.target), units, noise(epsilon), looks=way.looks, objective=way.objective, mass_grid=grid)
+    rng = np.random.default_rng([trial, 21])
     known = evidence(log, trial, way.knows, rng)
+    return played(log.split(trial), known, way, Fraction(log.target), epsilon, rng, binary=log.one_each)
+
+
+def played(
+    data: Split,
+    known: Populations,
+    way: Way,
+    target: Fraction,
+    epsilon: float,
+    rng: np.random.Generator,
+    *,
+    binary: bool = False,
+) -> Outcome:
+    """Plan on what is known, and go on with the calibration part up to the first certificate."""
+    units, grid = len(data.parts[1]), 1 if binary else GRID
+    aim = Aim(target, units, noise(epsilon), looks=way.looks, objective=way.objective, mass_grid=grid)
     if math.isinf(epsilon):
         plan, _ = plan_open(known, aim, rng)
         kept, ends = plan.kept, np.unique(np.minimum(np.cumsum(plan.sizes), units))
-        done = opened(plan, data, ends, binary=log.one_each)
+        done = opened(plan, data, ends, binary=binary)
     else:
         tight, _ = plan_sealed(known, aim, rng)
         kept, ends = tight.kept, np.cumsum(tight.units)
@@ -273,9 +287,10 @@ def page(table: pl.DataFrame) -> list[str]:
         "Logs without labels, every source once, one holder. A fifth of the sources plans (with its labels, which are"
         " public, a judge's, or its scores alone), three fifths calibrate, a fifth is held out. *Default*: every record"
         " is labelled, the plan is for most acceptance, sealed with one look under privacy and open without. *Fewest"
-        f" records*: every record is labelled, the plan is for few of them, with up to {MANY} looks. *On demand*: the"
-        " plan is for few labels, and people label the answers at or above the lowest threshold of every round that is"
-        " opened. Epsilon is for replacing a unit: an answer (HaluEval), or a source with all its answers (RAGTruth).",
+        f" records*: every record is labelled, the plan is for few of them, with up to {MANY} looks under privacy and"
+        " one after every round without. *On demand*: the plan is for few labels, and people label the answers at or"
+        " above the lowest threshold of every round that is opened. Epsilon is for replacing a unit: an answer"
+        " (HaluEval), or a source with all its answers (RAGTruth).",
         f"{table['trial'].n_unique()} trials each: percent certified / mean acceptance / mean labels; a run without a"
         " certificate counts as none accepted and all its labels. Then how many times the labels on demand the other"
         " two take, the labels of development units, the first of these figures with them, the same where the plan is"

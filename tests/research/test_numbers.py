@@ -333,6 +333,14 @@ def test_a_changed_number_is_found(
     assert f"{{{name}}}: README.md says {number}, {said.source} has " in problems[0]
 
 
+def test_the_worst_setting_is_the_worst(texts: dict[str, str], book: Book) -> None:
+    """README's figure for sealed certificates is the largest of those that keep all conditions."""
+    text = (ROOT / "docs/results/sealed-validity.md").read_text(encoding="utf-8").partition("## Rules that leave")[0]
+    counts = [int(found.replace(",", "")) for found in re.findall(r"\| ([\d,]+) of 100,000 \|", text)]
+    assert len(counts) == 27
+    assert said_numbers(texts, entry_of(book, "sealed-validity.md", number="worst"))["worst"] == f"{max(counts):,}"
+
+
 def test_swapped_numbers_are_found(texts: dict[str, str], book: Book) -> None:
     """What the default certifies and what the paper's rule does, the wrong way round."""
     said = entry_of(book, "studies/certified-today.md", "4", "default")

@@ -1,6 +1,7 @@
 """What stands first on pages of studies: where ours loses, held-out answers of what was selected, the stress test.
 
-Mutants killed: a loss left out, or a tie counted as one; a control, a reference or another setting taken for a rival; a
+Mutants killed: a loss left out, or a tie counted as one; a control, or exact counts beside a
+private release, or another setting taken for a rival; exact counts left out without privacy; one run counted twice; a
 method that fires rarely compared in acceptance; an interval of other counts, or of graded losses; a paper's line beside
 another epsilon.
 
@@ -48,6 +49,17 @@ def test_losses_are_said_first() -> None:
     assert "records in 1. Of these 3 lines, 2 are on the paper's release, a foreign one, 1 on its own." in said
     assert [line[3] for line in lines] == ["private-e-values", "nprr", "sparing"]
     assert lines[1] == ["IID", "paper", "4", "nprr", "107/200", "0.300", "1,000", "150/200", "0.400", "1,000"]
+
+
+def test_without_privacy_exact_counts_are_rivals_and_no_run_counts_twice() -> None:
+    free = {"epsilon": math.inf}
+    said, lines = told([
+        row("betting-ladder", 200, 0.35, **free), row("exact", 200, 0.54, role="reference", **free),
+        row("nprr", 200, 0.4, **free), row("nprr-as-registered", 200, 0.4, **free),
+    ])  # fmt: skip
+    assert "in 2 comparisons" in said
+    assert "it accepts less in 2; all take the same records." in said
+    assert [line[3] for line in lines] == ["exact", "nprr"]
 
 
 def test_no_loss_is_no_line() -> None:
