@@ -119,7 +119,8 @@ def watched(reg: Registration, story: Story, site: Support, j: int, rng: np.rand
         **fields,
         "thresholds": {"values": (reg.thresholds.values[j],), "weights": (1.0,)},
         "certificate": {
-            "method": "monitor", "certificate": "0" * 64, "risk": story.target_risk, "refusal_budget": 0.0001,
+            "method": "monitor", "certificate": "0" * 64, "risk": story.target_risk, "false_alarm": FALSE_ALARM,
+            "refusal_budget": 0.0001,
         },
         "development": None,
     })  # fmt: skip

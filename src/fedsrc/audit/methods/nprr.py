@@ -6,7 +6,8 @@ bin and its loss, k = 2s + 1, and is answered with chance kappa, else any catego
 
 Privacy. "nprr" is the source's: two categories change an answer's chance by a factor e^eps, epsilon for replacement.
 "nprr-as-registered" has the registered neighbours: under zero-out an empty slot answers any category alike, and a
-record changes those chances by a factor within e^-eps and e^eps.
+record changes those chances by a factor within e^-eps and e^eps. No slot of a run is empty: its answers would not
+decode to nothing.
 
 Proof. E[h(answer) | record] = kappa h(record) + (1-kappa) mean h. So f, the `decoded` contrast times m/s where the
 record was asked and 0 elsewhere, has mean D. With bets theta < 1/max f, prod (1 - theta f) / prod (1 - theta d_i) is a
