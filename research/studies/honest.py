@@ -1,6 +1,6 @@
 """What can be certified from real labels in the honest regime: every source used once, whole sources protected.
 
-Reads the outcomes of `sources_once` and `labels_needed`, split by split; `today` puts this first on its page.
+Reads the outcomes of `sources_once` and `on_demand`, split by split; `today` puts this first on its page.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from research.studies.sources_once import (
     shown_detectors,
 )
 
-LABELS = FIGURES / "labels.parquet"
+ON_DEMAND = FIGURES / "on_demand.parquet"
 OLD, PAPER = "old default", "paper's rule"
 HEAD = [
     "detector", "target", "epsilon", "paper's rule", "old default", "default", "acceptance", "held-out risk",
-    "splits above target", "labels", "on demand", "labels on demand",
+    "splits above target", "labels", "on demand", "acceptance on demand", "above target on demand", "labels on demand",
 ]  # fmt: skip
 ABOUT = """## Each source once, whole sources protected
 
@@ -36,12 +36,14 @@ privacy sealed with one look, planned on one noised release of the development s
 second moments. One holder has all sources. Epsilon is for replacing a source with all its answers. Certified: percent
 of splits. Acceptance counts a split without a certificate as zero; held-out risk is that of all certified splits
 together; 'splits above target' are certified splits whose held-out risk is above target. Labels: what was labelled,
-development included; 'on demand' is the run in which people label only what a round needs ([labels](../labels.md)),
-percent certified and mean labels with development, where it was run. It is planned on the labels of its development
-sources, which are not protected there, so that it may certify more often than the default beside it."""
+development included. 'On demand' is another plan, for few labels: people label only what a round needs
+([more](../labels.md)), and it stops at its first certificate. With privacy it is made on another noised release of the
+same sources and has up to 15 looks, without privacy it looks after every round. Percent certified, acceptance, splits
+above target, mean labels with development. The old default and the paper's rule have thresholds from the exact
+development sources, which their epsilon does not protect."""
 SITES = "three sites, own noise"
 SOURCE = """Made by `python -m research.studies.sources_once FOLDER`
-([looks, sites, other methods](../sources-once.md)) and `python -m research.studies.labels_needed FOLDER TABLES`."""
+([looks, sites, other methods](../sources-once.md)) and `python -m research.studies.on_demand FOLDER`."""
 
 
 Key = tuple[str, str, float]
@@ -65,7 +67,7 @@ def section(frame: pl.DataFrame, labels: pl.DataFrame) -> list[str]:
     keys = [(name, target, epsilon) for name in detectors for target in TARGETS for epsilon in EPSILONS]
     table = markdown(HEAD, [_row(found, labels, *key) for key in keys])
     about = ABOUT.format(splits=frame["split"].n_unique())
-    return [about, _lead(found, keys), _sites(found, detectors[0]), table, SOURCE]
+    return [about, _lead(found, keys), _free(found, detectors), _sites(found, detectors[0]), table, SOURCE]
 
 
 def _lead(found: Cells, keys: list[Key]) -> str:
@@ -79,6 +81,27 @@ def _lead(found: Cells, keys: list[Key]) -> str:
         f" {sum(each.mostly for each in mine.values())} in most splits; the old default certifies {most[OLD]} in most,"
         f" the paper's rule {most[PAPER]}. Of {certified:,} certificates, {above} have a held-out risk above target, on"
         f" 90 held-out sources each; pooled over splits, {beyond} combinations have."
+    )
+
+
+def _free(found: Cells, detectors: list[str]) -> str:
+    """Return what the default pays without privacy for being open to any look."""
+    free, most = EPSILONS[:2]
+    places = [(detector, target) for detector in detectors for target in TARGETS]
+    mine, private, sealed = (
+        [found[*place, epsilon, method] for place in places]
+        for epsilon, method in ((free, OPEN), (most, PROTECTED), (free, ONE_LOOK))
+    )
+    behind = (
+        sum(one.certified < other.certified for one, other in zip(mine, others, strict=True))
+        for others in (private, sealed)
+    )
+    less = sum(one.acceptance < other.acceptance for one, other in zip(mine, private, strict=True))
+    return (
+        f"Without privacy the default is open: it holds at any look, and pays for that. It certifies less often than at"
+        f" epsilon {words(most)} in {next(behind)} of {len(places)} combinations of detector and target, and accepts"
+        f" less in {less}; a sealed certificate with one look and no noise, planned on the same sources, certifies more"
+        f" often in {next(behind)}."
     )
 
 
@@ -103,22 +126,15 @@ def _row(found: Cells, labels: pl.DataFrame, detector: str, target: str, epsilon
 
 
 def _labels(labels: pl.DataFrame, detector: str, target: str, epsilon: float) -> list[str]:
-    """Labels of the default, and certified and labels on demand, where that was run; development included."""
-    here = (pl.col("log") == f"RAGTruth test, {detector}") & (pl.col("target") == target)
-    runs = labels.filter(here & (pl.col("epsilon") == epsilon))
-    every, lazy = (runs.filter(pl.col("way") == way) for way in ("default", "on demand"))
-    if runs.is_empty():  # the default labels the same answers at every target
-        return [
-            _counted(labels.filter(pl.col("log").str.starts_with("RAGTruth test") & (pl.col("way") == "default"))),
-            *"––",
-        ]
-    return [_counted(every), f"{100 * lazy['certified'].to_numpy().mean():.0f}", _counted(lazy)]
-
-
-def _counted(runs: pl.DataFrame) -> str:
-    return f"{float((runs['labels'] + runs['development']).to_numpy().mean()):,.0f}"
+    """Return the labels of the default, and what labels on demand come to; development included."""
+    here = (pl.col("detector") == detector) & (pl.col("target") == target) & (pl.col("epsilon") == epsilon)
+    runs = labels.filter(here)
+    taken, every = (float(each.to_numpy().mean()) for each in (runs["labels"] + runs["development"], runs["every"]))
+    mine = cell(runs, float(target))
+    above = f"{mine.above}/{mine.certified}" if mine.certified else "–"
+    return [f"{every:,.0f}", mine.percent, mine.words[1], above, f"{taken:,.0f}"]
 
 
 def parts() -> list[str]:
     """Return the section from the published records."""
-    return section(pl.read_parquet(RECORDS), pl.read_parquet(LABELS))
+    return section(pl.read_parquet(RECORDS), pl.read_parquet(ON_DEMAND))

@@ -1,17 +1,21 @@
 """Each source once: pages are what the records of every split say, and a split uses no source twice.
 
 Mutants killed: a page edited by hand or made from other records, a split left out, held-out sources that calibrate, a
-risk above target counted with `<`, acceptance without the splits that abstain.
+risk above target counted with `<`, acceptance without the splits that abstain, labels on demand without those of
+development sources or of splits that abstain, a plan on demand that sees exact development labels under privacy.
 """
 
 from __future__ import annotations
+
+import math
+from fractions import Fraction
 
 import numpy as np
 import polars as pl
 import pytest
 
 from research.pages import RESULTS
-from research.studies import honest, sources_once
+from research.studies import honest, on_demand, sources_once
 from research.studies.sources_once import EPSILONS, EXACT, OLD, RECORDS, SPLITS, TARGETS, VARIANTS
 
 
@@ -36,6 +40,40 @@ def test_every_method_saw_every_split_once(frame: pl.DataFrame) -> None:
     assert set(counted["split"]) == set(counted["len"]) == {SPLITS}
     expected = len(TARGETS) * (len(EPSILONS) * (3 + len(OLD)) + len(EXACT)) + len(EPSILONS) * (len(VARIANTS) - 3)
     assert counted.height == 4 * expected
+
+
+def test_labels_on_demand_saw_every_split_once() -> None:
+    frame = pl.read_parquet(honest.ON_DEMAND)
+    assert frame.height == 4 * len(TARGETS) * len(EPSILONS) * SPLITS
+    assert frame.height == frame.select("detector", "target", "epsilon", "split").n_unique()
+
+
+def test_labels_on_demand_count_development_and_abstentions() -> None:
+    rows = [
+        ("d", "0.2", 4.0, 0, 2_160, True, 100, 540, 0.5, 9.0, 1.0),
+        ("d", "0.2", 4.0, 1, 2_160, False, 300, 540, 0.0, 0.0, 0.0),
+    ]
+    frame = pl.DataFrame(rows, schema=on_demand.SCHEMA, orient="row")
+    assert honest._labels(frame, "d", "0.2", 4.0) == ["2,160", "50", "0.25", "0/1", "740"]
+
+
+def test_a_private_plan_on_demand_sees_the_noised_release_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the release fixed, exact losses of development sources change nothing; without privacy they do."""
+    rng = np.random.default_rng(2)
+    score, starts = rng.random(900), np.arange(0, 900, 3)
+    loss = (rng.random(900) > score).astype(np.float64)
+    data = sources_once.split(sources_once.Table(score, loss, starts), 0)
+    released = sources_once.development(data, 4.0, np.random.default_rng(3))
+    monkeypatch.setattr(sources_once, "development", lambda *_: released)
+    turned = loss.copy()
+    for source in data.parts[0]:
+        turned[starts[source] : starts[source] + 3] = 1.0 - turned[starts[source] : starts[source] + 3]
+    other = sources_once.split(sources_once.Table(score, turned, starts), 0)
+    private, exact = (
+        [on_demand.play(each, Fraction("0.3"), epsilon) for each in (data, other)] for epsilon in (4.0, math.inf)
+    )
+    assert private[0] == private[1]
+    assert exact[0] != exact[1]
 
 
 def test_a_split_uses_no_source_twice() -> None:
