@@ -135,6 +135,7 @@ def make_run(folder: Path) -> Figures:
     server, keys = Key.generate(), [Key.generate() for _ in names]
     registration = registered(names, server, keys, SLOTS * ROUNDS, batch=SLOTS, rounds=ROUNDS)
     pool, by_name, rng = drawn(100_000), dict(zip(names, keys, strict=True)), np.random.default_rng(1)
+    links = dict.fromkeys(names, Link())
 
     def carry(requests: Sequence[Request], /) -> list[Answer]:
         return [answer(request) for request in requests]
@@ -143,8 +144,11 @@ def make_run(folder: Path) -> Figures:
         rows = rng.integers(0, pool[0].size, request.slots)
         units = Units(np.arange(request.slots + 1, dtype=np.int64), pool[0][rows], pool[1][rows], None)
         counts = histogram(registration, units)
-        made = make_release(registration, request, counts, Link(), order="shuffled", time=utc_now())
-        return made.signed(by_name[request.site]).to_bytes()
+        link = links[request.site]
+        made = make_release(registration, request, counts, link, order="shuffled", time=utc_now())
+        signed = made.signed(by_name[request.site])
+        links[request.site] = Link(link.place + 1, signed.digest)
+        return signed.to_bytes()
 
     begun = time.perf_counter()
     write_whole(folder / "run" / REGISTRATION, registration.to_toml().encode())
@@ -161,6 +165,7 @@ def verify_run(folder: Path) -> Figures:
     """Recompute the certificate from the transcript, and check chain and signatures."""
     begun = time.perf_counter()
     certificate = verify(folder / "run").certificate
+    assert certificate.refused == 0
     seconds = time.perf_counter() - begun
     size = (folder / "run" / TRANSCRIPT).stat().st_size
     names = ("releases", "rounds", "records", "status", "transcript_lines")

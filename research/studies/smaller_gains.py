@@ -223,7 +223,7 @@ $$\delta=\bar\Phi\Big(\frac\varepsilon\mu-\frac\mu2-h\Big)-e^\varepsilon\,\bar\P
 Noise scale over sensitivity at delta 1e-6: by zCDP, as released; by the continuous Gaussian's curve; and as proved for
 discrete noise in open histograms of seven thresholds. On the finer lattice of sealed releases, what is proved is the
 continuous curve to three digits. Records are over the limit (population L, ten draws, the open plan, one holder)."""
-ACCOUNTING = r"""zCDP costs 11 to 15% of noise variance, and 1 to 3% of the records. The proof is complete, for a unit
+ACCOUNTING = r"""zCDP costs 11 to 15% of noise variance, and 1 to 4% of the records. The proof is complete, for a unit
 that enters one release. It stays out for now: ledgers, limits and cards add up rho, which this curve has none of.
 
 ## Closed testing, and columns of one norm
@@ -233,11 +233,11 @@ $\sum_{i\in S}w_iE_i\ge\frac1\alpha\sum_{i\in S}w_i$ for every $S$ that holds $j
 
 Records over the limit, as above, if thresholds are certified by weighted averages over all sets of them, and if the
 columns of the suffix basis are scaled to one norm."""
-CLOSED = """Closed testing saves 8% without privacy, 6% at epsilon 4 and 3% at epsilon 1. It stays out: such a
+CLOSED = """Closed testing saves 8% without privacy, 5% at epsilon 4 and 3% at epsilon 1. It stays out: such a
 certificate claims its registered target alone, and an open one is chosen because it claims every target.
 
 Scaled columns change the noise variance of a suffix, at sensitivity one, so:"""
-COLUMNS = """They save 16% of the worst suffix' variance, a tenth on average, and 1% of the records. It stays out: the
+COLUMNS = """They save 16% of the worst suffix' variance, a tenth on average, and 1 to 2% of the records. It stays out: the
 matrix is no longer Toeplitz, so that many thresholds could not be encoded by a transform."""
 
 
