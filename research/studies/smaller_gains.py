@@ -237,8 +237,8 @@ CLOSED = """Closed testing saves 8% without privacy, 5% at epsilon 4 and 3% at e
 certificate claims its registered target alone, and an open one is chosen because it claims every target.
 
 Scaled columns change the noise variance of a suffix, at sensitivity one, so:"""
-COLUMNS = """They save 16% of the worst suffix' variance, a tenth on average, and 1 to 2% of the records. It stays out: the
-matrix is no longer Toeplitz, so that many thresholds could not be encoded by a transform."""
+COLUMNS = """They save 16% of the worst suffix' variance, a tenth on average, and 1 to 2% of the records. It stays out:
+the matrix is no longer Toeplitz, so that many thresholds could not be encoded by a transform."""
 
 
 def main() -> None:
