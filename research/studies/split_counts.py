@@ -24,7 +24,8 @@ seed, so with other development, calibration and held-out records, other sites, 
 release. Counted as above: combinations certified in most trials, then the default beside the old default. Acceptance is
 with all 30,000 records; it and records are compared where both sides certify in most trials, 'public development' and
 'for few records' with privacy alone. False certificates: of the default, for few records, of the old default with all
-records."""
+records. Nine were planned; the number was
+cut to five for want of time, when the counts of the first two had been seen and those of no other."""
 SOURCE = """Made by `python -m research.studies.other_splits TABLES`; what every trial gave is in
 `research/results/other_splits.parquet`."""
 
