@@ -16,7 +16,9 @@ NAMES = (
     "registered", "tasks", "privacy-curve", "redeep", "c1", "halueval-surrogate", "halueval", "stress", "capital",
     "c1-capital", "heterogeneity", "eta", "c1-transfer", "ablations", "c1-ablations", "reuse", "baselines",
     "planned-baselines", "scores-ragtruth", "scores-controls", "scores-halueval", "today-ragtruth", "today-halueval",
-    "planned-ragtruth", "planned-halueval", "planned-curve",
+    "planned-ragtruth", "planned-halueval", "planned-curve", "planned-redeep", "planned-c1",
+    "planned-halueval-surrogate", "planned-tasks", "planned-heterogeneity", "planned-eta", "planned-c1-transfer",
+    "planned-reuse", "planned-scores",
 )  # fmt: skip
 LONG = ("boundary", "boundary-paper")  # run by name only
 

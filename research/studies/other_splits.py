@@ -1,10 +1,10 @@
-"""What can be certified today, again on five other splits: how much of it is one split's luck.
+"""What can be certified today, again on nine other splits: how much of it is one split's luck.
 
 Run: python -m research.studies.other_splits TABLES [JOBS]; the folder has ragtruth.parquet and detectors.parquet, as
 for `python -m research`. Writes what every trial gave to research/results/other_splits.parquet, and makes
 docs/results/studies/certified-today.md again.
 
-The studies of `today` and their planned ones, with 1000, 2000, ..., 5000 added to the seed and fewer trials: other
+The studies of `today` and their planned ones, with 1000, 2000, ..., 9000 added to the seed and fewer trials: other
 development, calibration and held-out records, other sites, and other noise on the development release.
 """
 
@@ -27,7 +27,7 @@ from research.studies.results import Places
 from research.studies.sides import KEYS, PLANNED, SIDES, STUDIES
 from research.studies.split_counts import RECORDS
 
-SHIFTS, TRIALS = range(1000, 6000, 1000), 20
+SHIFTS, TRIALS = range(1000, 10000, 1000), 20
 KEPT = ("trial", "fired", "failed", "acceptance", "records")
 
 

@@ -17,7 +17,7 @@ from fedsrc.audit.study import Boundary, Demo, StudyTable
 from fedsrc.common.canonical import file_digest
 from fedsrc.common.durable import write_whole
 from fedsrc.errors import FedsrcError
-from research.studies import figures, today
+from research.studies import as_planned, figures, today
 from research.studies.catalogue import LONG, NAMES, missing_tables, path_of, study_of
 from research.studies.results import Places, Result, distil, read_result, write_result
 from research.studies.sides import STUDIES
@@ -81,6 +81,8 @@ def overview(results: dict[str, Result]) -> dict[str, str]:
     if any(name in results for name in STUDIES):
         pages["certified-today.md"] = today.page(results)
         pages["certified-today.csv"] = today.csv(results)
+    if as_planned.there(results):
+        pages[as_planned.PAGE] = as_planned.page(results)
     return pages
 
 

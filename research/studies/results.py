@@ -35,6 +35,7 @@ from research.studies.catalogue import printed, study_of
 from research.studies.contrast import contrast
 from research.studies.rivals import OURS, losses
 from research.studies.selected import selected
+from research.studies.sides import AS_PLANNED
 
 WHERE_FIRED = (
     "contrast_upper", "acceptance_lower", "risk_upper", "sampling_width", "privacy_width", "eta",
@@ -48,8 +49,7 @@ FIGURES = {
     "redeep": "firing-redeep.svg",
     "stress": "violations.svg",
 }
-AS_PLANNED = {
-    "privacy-curve": "The default now, what a plan registers, on the same law: [as planned](planned-curve.md).",
+ALSO_PLANNED = {
     "halueval": "The default now is planned, on development records, of which this design sets none apart: with them,"
     " [as planned](planned-halueval.md).",
 }
@@ -103,7 +103,11 @@ class Result:
             extra.append(losses(self.name, found.methods))
         if self.name.startswith("scores-"):
             extra.append(scores(found.methods))
-        extra += [AS_PLANNED[self.name]] if self.name in AS_PLANNED else []
+        if self.name in AS_PLANNED:
+            extra.append(
+                "The default now, what a plan registers, stands beside these [on a page of its own](as-planned.md)."
+            )
+        extra += [ALSO_PLANNED[self.name]] if self.name in ALSO_PLANNED else []
         if self.name == "privacy-curve":
             extra.append(one_tuple(found.methods, self.records.filter(pl.col("trial") == 0)))
         extra += [] if figure is None else [f"![{self.study.name}]({figure})"]

@@ -9,6 +9,14 @@ import polars as pl
 
 STUDIES = ("today-ragtruth", "today-halueval")
 PLANNED = {name: name.replace("today", "planned") for name in STUDIES}  # the same populations, split and sites
+AS_PLANNED = {
+    "privacy-curve": "planned-curve",
+    "scores-halueval": "planned-scores",
+    **{
+        name: f"planned-{name}"
+        for name in ("redeep", "c1", "halueval-surrogate", "tasks", "heterogeneity", "eta", "c1-transfer", "reuse")
+    },
+}  # the same populations and sites, under what a plan registers
 PAPER, OLD = ("fed-src-c", "paper"), ("betting-ladder", "default")
 KEYS = ("population", "target_risk", "epsilon")
 Row = dict[str, Any]
