@@ -13,6 +13,7 @@ from research import counted, forecast_coverage, membership_page, monitor_storie
 from research.benchmarks import (
     boundary,
     cohort_voids,
+    demo,
     development_cost,
     finer,
     gate,
@@ -107,6 +108,7 @@ PAGES = {
     "panel-scores.md": Kept(
         panel_scores.OUTCOMES, panel_scores.page, ("table", "share", "epsilon", "way", "split"), 5_550
     ),
+    "demo.md": Kept(demo.RECORDS, demo.page, ("run",), demo.RUNS),
     "speed.md": Kept(speed.KEPT, speed.page, ("table", "what", "thresholds", "repetition")),
     "gate.md": Kept(gate.KEPT, gate.page, ("table", "what", "clients", "rate", "microseconds", "wrong")),
 }

@@ -12,9 +12,6 @@ ragtruth (its question answering), qa, dialogue or summarization (HaluEval's tas
     samples   responses to each prompt: for RAGTruth 20 of at most 256 tokens, for HaluEval 10 of at most 64 or 128
     fitted    of RAGTruth alone: TABLES/ragtruth-fitted.parquet with id, part, probe and detector, and
               ragtruth-fitted.json with AUCs on development sources
-    controls  of RAGTruth alone: TABLES/controls-CONTROL.parquet, mistral's train answers scored by lift with a
-              control in place of their evidence, borrowed, where it is, from all of mistral's answers; not done by
-              default
 
 `judged`, `signals` and `samples` are of the answers that `research.tables.scores` compares: RAGTruth's train split, 600
 pairs of a HaluEval task. Recordings lie in TABLES/recordings: a step that was stopped resumes, and the tables of
@@ -41,16 +38,16 @@ from fedsrc.data.embedded import TASKS, Task
 from fedsrc.data.halueval import read_halueval
 from fedsrc.data.ragtruth import read_noted
 from fedsrc.data.split import assign
-from fedsrc.scores.catalogue import BASIC, JUDGED, SCORES, Seen, Settings
+from fedsrc.scores.catalogue import BASIC, JUDGED, Settings
 from fedsrc.scores.fitted.development import folds_of, labels_of
 from fedsrc.scores.fitted.fit import fitted_combination, fitted_detector, fitted_probe
 from fedsrc.scores.fitted.supervised import pairs_of, score_with
 from fedsrc.scores.methods.judge import GREEDY
 from fedsrc.scores.models.backends import open_model
-from fedsrc.scores.models.model import Prompted, Sampling, TokenScores, Wanted
+from fedsrc.scores.models.model import Sampling, Wanted
 from fedsrc.scores.models.transformers_model import TransformersModel
 from fedsrc.scores.opening import ModelChoices
-from fedsrc.scores.prompts import Control, controlled, prompt
+from fedsrc.scores.prompts import prompt
 from fedsrc.scores.recordings.replay import Recording
 from fedsrc.scores.recordings.samples import SampleRecording
 from fedsrc.scores.recordings.signal_recording import SignalRecording, beside
@@ -61,12 +58,9 @@ from research.tables.scores import COUNTS, halueval_parts
 
 Name = Task | Literal["ragtruth"]
 RAGTRUTH: Final = "ragtruth"
-SUBJECT: Final = "mistral-7B-instruct"
-CONTROLS: tuple[Control, ...] = ("removed", "neutral", "shuffled", "irrelevant")
 SEED, SHARES = 0, {"development": 0.3, "calibration": 0.5, "evaluation": 0.2}
 TOKENS = {RAGTRUTH: 256, "qa": 64, "dialogue": 64, "summarization": 128}  # of a drawn response, at most
 NARROWER = 3  # tokens of the stretch that was best on development sources
-FEW = 32  # answers whose token scores a stop may lose
 AT_ONCE = 256  # answers whose signals a stop may lose
 DRAWN_AT_ONCE = 80  # prompts whose responses it may
 
@@ -177,32 +171,6 @@ def fitted(job: Job) -> None:
     (job.tables / "ragtruth-fitted.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-def controls(job: Job) -> None:
-    """Score mistral's train answers with every control in place of their evidence."""
-    every = [answer for answer, _ in read_noted(job.data / RAGTRUTH) if answer.generator == SUBJECT]
-    chosen = [i for i, answer in enumerate(every) if answer.group == "QA" and answer.split == "train"]
-    answers, kept = [every[i] for i in chosen], Recording(job.recording, job.model)
-    present = _kept(kept, [Prompted(prompt(each, each.evidence), each.response) for each in answers], job, "present")
-    for control in CONTROLS:
-        other, settings = controlled(every, control, job.model.tokens), Settings(control=control)
-        pairs = [Prompted(prompt(every[i], other[i]), every[i].response) for i in chosen]
-        sides = zip(answers, present, _kept(kept, pairs, job, control), strict=True)
-        seen = [Seen(answer, settings, shown, hidden) for answer, shown, hidden in sides]
-        about = {name: [getattr(each, name) for each in answers] for name in ("id", "source", "group", "split")}
-        columns = {name: [SCORES[name].of(each) for each in seen] for name in ("lift", "window")}
-        loss = [None if each.loss is None else float(each.loss > 0) for each in answers]
-        pl.DataFrame({**about, "loss": loss, **columns}).write_parquet(job.tables / f"controls-{control}.parquet")
-
-
-def _kept(kept: Recording, pairs: Sequence[Prompted], job: Job, what: str) -> list[TokenScores]:
-    """Return the token scores of pairs; what a stop may lose are those of a few answers."""
-    shown, found = job.shown(what), list[TokenScores]()
-    for start in range(0, len(pairs), FEW):
-        found += kept.score(pairs[start : start + FEW])
-        shown(len(found), len(pairs))
-    return found
-
-
 def _out_of_fold(answers: Sequence[Answer], model: TransformersModel) -> list[float]:
     """Return the probe's scores of development answers, each source scored by a fit on four fifths without it."""
     folds, found = folds_of(answers, labels_of(answers)), np.zeros(len(answers))
@@ -214,9 +182,8 @@ def _out_of_fold(answers: Sequence[Answer], model: TransformersModel) -> list[fl
 
 
 STEPS: dict[str, Callable[[Job], None]] = {
-    "scores": scores, "judged": judged, "signals": signals, "samples": samples, "fitted": fitted, "controls": controls,
+    "scores": scores, "judged": judged, "signals": signals, "samples": samples, "fitted": fitted,
 }  # fmt: skip
-DEFAULT = ("scores", "judged", "signals", "samples", "fitted")  # the last of RAGTruth alone
 
 
 def main() -> None:
@@ -224,7 +191,7 @@ def main() -> None:
         sys.exit(f"usage: python -m research.tables.recorded DATA MODEL TABLES NAME [{' '.join(STEPS)}]")
     job = Job(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), cast("Name", sys.argv[4]))
     job.recording.parent.mkdir(parents=True, exist_ok=True)
-    for name in sys.argv[5:] or DEFAULT[: len(DEFAULT) - (job.name != RAGTRUTH)]:
+    for name in sys.argv[5:] or [step for step in STEPS if step != "fitted" or job.name == RAGTRUTH]:
         STEPS[name](job)
 
 

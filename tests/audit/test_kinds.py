@@ -325,6 +325,27 @@ def test_a_noised_release_of_development_units_decides_thresholds_and_plan() -> 
     assert fired(noised, 20) == 20
 
 
+def test_plans_are_made_on_labels_as_wrong_as_those_of_calibration() -> None:
+    """Binomial counts within 5 deviations: a false alarm has a chance below 1e-6. Mutants: true labels, missed and
+    invented exchanged, scores that move with labels."""
+    law = Binormal(name="p", records=20_000, unsupported=0.3, auc=0.9, about="")
+    ways: tuple[dict[str, Any], ...] = ({}, {"label_missed": 0.5}, {"label_invented": 0.2})
+    true, missed, invented = (cell_of(law, certificate="sealed", **way).development for way in ways)
+    assert true is not None
+    assert missed is not None
+    assert invented is not None
+    for each in (missed, invented):
+        assert np.array_equal(each.sum(axis=1), true.sum(axis=1))  # the same units in the same bins
+    good, bad = (int(true[:, i].any(axis=-1).sum()) for i in (0, 1))
+    seen, made = (int(each[:, 1].any(axis=-1).sum()) for each in (missed, invented))
+    assert abs(seen - 0.5 * bad) < 5 * math.sqrt(0.25 * bad)
+    assert abs(made - bad - 0.2 * good) < 5 * math.sqrt(0.16 * good)
+    printed = Printed(name="q", acceptance=(0.8, 0.4), risk=(0.3, 0.1), about="")
+    drawn = [cell_of(printed, certificate="sealed", label_missed=rate).development for rate in (0.0, 0.999)]
+    some, hardly = (0 if each is None else int(each[:, 1].any(axis=-1).sum()) for each in drawn)
+    assert hardly < 10 < some
+
+
 def test_enough_is_the_server_s_rule() -> None:
     cell = cell_of(GOOD, policy="enough", batch=50, rounds=12)
     block = block_of(cell, 30)

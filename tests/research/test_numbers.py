@@ -1,9 +1,9 @@
-"""A number that README.md or docs/*.md say about a result is the number in the named row and column of that result.
+"""A number that README.md or a page of docs says about a result is that in the named row and column of that result.
 
 docs/numbers.toml says where each number comes from; nothing is looked up by its value. Covered are the section "What it
-costs" and the sentence on runs of the demo in README.md, and every paragraph or table row of README.md and docs/*.md
-that links to a page under results/. Numbers in code and link targets do not count; numbers written as words are not
-seen.
+costs" and the sentence on runs of the demo in README.md, and every paragraph or table row of README.md, SECURITY.md,
+CONTRIBUTING.md, deploy/README.md, docs/*.md and docs/theory/*.md that links to a page under results/. Numbers in code
+and link targets do not count; numbers written as words are not seen.
 
 Mutants killed: a number changed on a page, also to one that stands elsewhere in the same result; two numbers swapped; a
 result made again with other values while a page still says the old ones; a number added to a covered part without a
@@ -273,7 +273,11 @@ def book() -> Book:
     return book_of(BOOK.read_text(encoding="utf-8"))
 
 
-PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+GUIDES = [path for folder in ("docs", "docs/theory") for path in sorted((ROOT / folder).glob("*.md"))]
+PAGES = [
+    *("README.md", "SECURITY.md", "CONTRIBUTING.md", "deploy/README.md"),
+    *(path.relative_to(ROOT).as_posix() for path in GUIDES),
+]
 
 
 @pytest.fixture(scope="module")

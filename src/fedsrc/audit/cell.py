@@ -15,7 +15,7 @@ import numpy as np
 
 from fedsrc.audit import boundary, partition
 from fedsrc.audit.methods.setting import Facts
-from fedsrc.audit.shift import drifted, moved_weights, relabelled
+from fedsrc.audit.shift import drifted, mislabelled, moved_weights, relabelled
 from fedsrc.audit.study import Binormal, Boundary, Population, Printed, Setting
 from fedsrc.audit.study_records import records_of
 from fedsrc.errors import FedsrcError
@@ -40,7 +40,7 @@ from fedsrc.simulate.posterior import from_release, from_units
 from fedsrc.simulate.trials import discrete_gaussian
 from fedsrc.site.develop import over_grid
 
-SPLIT, DEAL, DEVELOP = 11, 12, 13  # streams of the study's seed
+SPLIT, DEAL, DEVELOP, LABEL = 11, 12, 13, 14  # streams of the study's seed
 DEVELOPMENT = 200  # units that a law without records is planned on
 
 
@@ -196,6 +196,10 @@ def build(setting: Setting, population: Population, *, seed: int, folder: Path) 
         check_unit(records, "source", f"population {population.name!r}")
     groups = _groups(records, f"population {population.name!r}") if setting.groups != "none" else ()
     parts = split(records, setting, np.random.default_rng([seed, SPLIT]))
+    errors = setting.label_missed, setting.label_invented
+    if any(errors):  # who labels calibration units labels those that plans are made on
+        seen = mislabelled(parts.development, *errors, np.random.default_rng([seed, LABEL]))
+        parts = replace(parts, development=seen)
     indices = dealt(parts, setting, np.random.default_rng([seed, DEAL]))
     binary = bool(np.isin(parts.calibration.loss, (0.0, 1.0)).all())
     answers = most_answers(records, np.ones(len(records), dtype=np.bool_)) if setting.unit == "source" else 1
@@ -401,7 +405,7 @@ def _from_printed(setting: Setting, population: Printed, rng: np.random.Generato
     registration = _registration(setting, [1] * setting.sites, values=[grid_thresholds(len(population.acceptance))])
     site = printed(registration, np.asarray(population.acceptance), np.asarray(population.risk))
     made = _finish(setting, registration, [site] * setting.sites, heldout=None, surrogate=True, items=False)
-    return replace(made, development=_drawn(site, rng))
+    return replace(made, development=_drawn(made.sites[0], rng))
 
 
 def printed(registration: Registration, acceptance: Floats, risk: Floats) -> Support:

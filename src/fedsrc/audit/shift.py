@@ -7,13 +7,14 @@ an audit that uses them asks what a shift of that size costs, not whether a real
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedsrc.errors import FedsrcError
 from fedsrc.maths.arrays import Floats
 from fedsrc.maths.kinds import Encoding
+from fedsrc.records.units import Units
 from fedsrc.simulate.population import Support
 
 ROUNDING = 1e-12
@@ -81,6 +82,12 @@ def relabelled(support: Support, encoding: Encoding, missed: float, invented: fl
     cells = _cells(support, encoding)
     labels = np.array([[1.0 - invented, missed], [invented, 1.0 - missed]])
     return _Cells(labels @ cells.law, cells.mass).support(encoding)
+
+
+def mislabelled(units: Units, missed: float, invented: float, rng: np.random.Generator) -> Units:
+    """Return units of answers with loss 0 or 1 as that labeller sees them, each answer once."""
+    wrong = rng.random(units.loss.size) < np.where(units.loss > 0, missed, invented)
+    return replace(units, loss=np.where(wrong, 1.0 - units.loss, units.loss))
 
 
 @dataclass(frozen=True)
