@@ -63,7 +63,8 @@ app = ServerApp()
 
 
 def main(grid, context):
-    from fedsrc.federation import carrier, flower, live
+    from fedsrc.federation.flower import grid as flower
+    from fedsrc.federation.live import carrier, play
 
     place = Path(os.environ[flower.VARIABLE]).parent / "latency.jsonl"
 
@@ -85,7 +86,7 @@ def main(grid, context):
                 print(json.dumps(row), file=file)
             return answers
 
-    live.LiveCarrier = Timed
+    play.LiveCarrier = Timed
     flower.serve(grid)
 
 
