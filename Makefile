@@ -68,8 +68,9 @@ bench: $(READY)
 	$(BIN)/python -m research.benchmarks.membership
 
 TABLES ?= tables
-reproduce: $(READY) # the paper's studies; real RAGTruth tables lie in $(TABLES), see docs/audit.md
+reproduce: $(READY) # the paper's studies, then the pages that follow from kept records; RAGTruth's tables: docs/audit.md
 	$(BIN)/python -m research --tables $(TABLES)
+	$(BIN)/python -m research.kept
 
 # Environments. Every package comes as a wheel whose hash stands in requirements/, so that neither an index nor a mirror can
 # put another file in its place, and nothing is built from source with tools that nobody pinned. fedsrc itself is built by

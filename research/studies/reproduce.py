@@ -98,14 +98,26 @@ def index(results: dict[str, Result]) -> str:
         "# The paper's experiments, and ours beside them\n\n"
         "Each page is computed from per-trial records (`research/results/studies/NAME.parquet`), which"
         " `python -m research` makes"
-        " from a registered study. [What can be certified today](certified-today.md) draws them together."
+        " from a registered study. [What can be certified today](certified-today.md) draws them together;"
+        " [another page](as-planned.md) has the paper's studies under the default of today."
         " `betting-ladder` is the old default, an open certificate without a plan, and `betting` the same for one"
         " target; what is the default now is in the studies *as planned*. The word"
         " surrogate marks made-up populations that match figures the paper prints, null those at the boundary, on which"
         " every certificate is false; all else is real scores of real answers. Links to pages outside this folder lead"
-        " to the project's documentation."
+        f" to the project's documentation.{_undated(results)}"
     )
     return "\n\n".join([lead, head + "\n" + "\n".join(rows)]) + "\n"
+
+
+def _undated(results: dict[str, Result]) -> str:
+    """Say which studies are of code that nobody wrote down."""
+    names = [f"`{name}`" for name, result in results.items() if "code" not in result.manifest]
+    if not names:
+        return ""
+    return (
+        f" Manifests keep the digest of the code that a study ran with, but for {' and '.join(names)}: they were run"
+        " before digests were kept, and not again since, because their tables take a model and a GPU."
+    )
 
 
 def _kinds(result: Result) -> str:
