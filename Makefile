@@ -68,7 +68,7 @@ bench: $(READY)
 	$(BIN)/python -m research.benchmarks.membership
 
 TABLES ?= tables
-reproduce: $(READY) # the paper's studies, then the pages that follow from kept records; RAGTruth's tables: docs/audit.md
+reproduce: $(READY) # the paper's studies, then a check that pages follow from kept records; RAGTruth's tables: docs/audit.md
 	$(BIN)/python -m research --tables $(TABLES)
 	$(BIN)/python -m research.kept
 

@@ -37,8 +37,8 @@ def page(found: pl.DataFrame) -> list[str]:
         "# The demo, again and again",
         f"In {found.height} runs of `fedsrc demo`, each with its own `-o`, {_certified(found)}; acceptance was at least"
         f" {shown.min():.1f} to {shown.max():.1f}%, each on {_one(found, 'records')} records in"
-        f" {_one(found, 'rounds')} round. Order and noise come from the operating system: another twenty runs give"
-        " other figures. Made by `python -m research.benchmarks.demo`.",
+        f" {_one(found, 'rounds')} round. Order and noise come from the operating system: other runs give other"
+        " figures. Made by `python -m research.benchmarks.demo`.",
         markdown(("acceptance at least, %", "runs"), _counts(shown)),
     ]
 

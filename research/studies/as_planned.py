@@ -11,35 +11,45 @@ from fedsrc.audit.page import markdown
 from fedsrc.audit.study import Setting, Study
 from research.pages import words
 from research.studies.results import Result
-from research.studies.sides import AS_PLANNED, OLD, PAPER, Row, compared, mostly
+from research.studies.sides import AS_PLANNED, OLD, PAPER, Compared, Row, apart, compared, mostly
 
 PAGE = "as-planned.md"
-SHOWN = ("fired", "trials", "failures", "violations", "acceptance", "records")
-SIDES = {"paper": "paper's rule", "old": "old default", "default": "default", "few": "for few records"}
+SHOWN = ("fired", "trials", "failures", "acceptance", "records")
+SIDES = {
+    "paper": "paper's rule", "old": "old default", "default": "default", "few": "for few records",
+    "end": "old default, all events",
+}  # fmt: skip
+PLANS = {"acceptance": "default", "records": "few"}
+PLAIN = {"first": "old", "final": "end"}
 APART = ("release", "policy", "certificate")  # what sides of a setting differ in
 DRAWS = dict.fromkeys(("privacy-curve", "redeep", "halueval-surrogate"), DEVELOPMENT)
 LABELLED = {**DRAWS, "c1": 125, "reuse": 4_000}  # development records of studies that plan for few records
 ABOUT = """\
 *The paper's rule* (`fed-src-c`) reads the paper's release (in the secondary grid the default one), *the old default*
-its own: an open certificate without a plan, `betting-ladder` in the studies, for tasks and transfer the same as
-registered, beside the plans. Both stop at their first certificate; the old default looks after every 200 events of each
-site and cannot take fewer. *The default* is what `fedsrc plan --adjacency zero-out` registers for at most as many
-events: with privacy sealed, with one look at the end, without privacy open. *For few records* is the same with
-`--objective records`. Epsilon is for zero-out throughout; unless told, a plan states it for replacement, which takes
-more noise.
+its own: an open certificate without a plan, `betting-ladder` in the studies; where a study has no such release (the
+registered audit, tasks, eta), the same as registered, beside the plans. Both stop at their first certificate; the old
+default looks after every 200 events of each site and cannot take fewer. With *all events* it goes on to the end of its
+records. *The default* is what `fedsrc plan --adjacency zero-out` registers for at most as many events: with privacy
+sealed, with one look at the end, without privacy open. *For few records* is the same with `--objective records`.
+Epsilon is for zero-out throughout; unless told, a plan states it for replacement, which takes more noise.
 
-All four share populations, seed, sites and calibration records (in the study of reuse these are others of the same
-table). The default draws other events, because a plan has rounds of its own. With privacy its thresholds and plan come
-from one noised release of the development records, and this one plan serves all trials of a setting: another release
-would give another plan. The others have thresholds from the exact development scores, and read no development label. A
-made-up law is planned on 200 exact draws, which no noise protects.
+All share populations, seed, sites and calibration records (in the study of reuse these are others of the same table).
+A plan draws other events, because it has rounds of its own. With privacy its thresholds and bets come from one noised
+release of the development records, and this one plan serves all trials of a setting: another release would give another
+plan. The paper's rule and the old default have thresholds from exact development scores (in the study of reuse from
+calibration scores, for made-up laws those of the law), and read no development label. For a made-up law a plan sees 200
+exact draws, which no noise protects. Some settings stand here more than once: moved weight 0, drift 0 and IID are the
+same trials.
 
-A plan with one look asks every site once: where one of five does not answer, the mixture lacks its weight, and nothing
-is certified, while the old default hears in the next round of a site that was absent. Where unsupported answers are
-missed, a certificate is true of its labels and not of the answers: the default goes as far as its labels allow; the old
-default stops early, and is wrong less often for no other reason. Recruitment, composition and the studies of baselines,
-ablations, stress and the capital heuristic are not here: they are about other rules, or about what plans do not have.
-Acceptance and records are means over trials that certified, records of calibration alone."""
+With one look there is no next round. If the round closes without one of five sites of equal weight, a fifth of the
+mixture is missing, and here nothing is certified (a real run may wait for it); the old default hears of the site in the
+next round. Where unsupported answers are missed, a certificate is true of its labels and not of the answers, whoever
+issues it: stopping early, while the bound is loose, is no protection.
+
+Baselines and what can be certified today have pages of their own for the default ([baselines](planned-baselines.md),
+[today](certified-today.md)). Recruitment, composition, ablations, stress, the capital heuristic and the paper's rules
+at the boundary are about other rules, or about what plans do not have. Scores on RAGTruth and evidence controls need
+tables that take a model. Acceptance and records are means over trials that certified, records of calibration alone."""
 
 
 def page(results: dict[str, Result]) -> str:
@@ -66,38 +76,37 @@ def keys_of(study: Study) -> tuple[str, ...]:
 def rows(base: Result, planned: Result) -> Iterator[Row]:
     """Yield a row for every setting that was planned, with every side."""
     keys = keys_of(base.study)
-    mine, few, plain = (_planned(planned, keys, what) for what in ("acceptance", "records", "plain"))
-    paper, old, end = (_shipped(base, keys, *side) for side in (PAPER, OLD, (*OLD, "final")))
-    for key, row in mine.items():
-        sides = {"paper": paper[key], "old": (plain or old)[key], "default": row, "few": few.get(key, {})}
-        sides |= {"end": end.get(key, {})}  # the old default with all its records
-        shown = {f"{side}_{what}": each.get(what) for side, each in sides.items() for what in SHOWN}
-        yield {"study": base.name, **dict(zip(keys, key, strict=True)), **shown}
+    sides = {"paper": _shipped(base, keys, *PAPER), "old": _shipped(base, keys, *OLD), **_planned(planned, keys)}
+    for key, mine in sides["default"].items():
+        each = {side: sides.get(side, {}).get(key, {}) for side in SIDES}
+        shown = {f"{side}_{what}": row.get(what) for side, row in each.items() for what in SHOWN}
+        yield {"study": base.name, "key": dict(zip(keys, key, strict=True)), "epsilon": mine["epsilon_"], **shown}
 
 
 def _key(setting: Setting, keys: tuple[str, ...]) -> tuple[object, ...]:
     return tuple(getattr(setting, key) for key in keys)
 
 
-def _planned(result: Result, keys: tuple[str, ...], what: str) -> dict[tuple[object, ...], Row]:
-    """Return the rows of plans for acceptance or for few records, or of what is plain, by setting."""
-    table = zip(result.study.settings, result.rounded().iter_rows(named=True), strict=True)  # one method
-    kinds = ((setting.objective if setting.certificate != "plain" else "plain", setting, row) for setting, row in table)
-    return {_key(setting, keys): row for kind, setting, row in kinds if kind == what}
+def _planned(result: Result, keys: tuple[str, ...]) -> dict[str, dict[tuple[object, ...], Row]]:
+    """Return the rows of plans, and of what is plain beside them, by side and setting."""
+    found: dict[str, dict[tuple[object, ...], Row]] = {}
+    table = result.tables().methods.iter_rows(named=True)  # one method
+    for setting, row in zip(result.study.settings, table, strict=True):
+        side = PLAIN[setting.policy] if setting.certificate == "plain" else PLANS[setting.objective]
+        found.setdefault(side, {})[_key(setting, keys)] = {**row, "epsilon_": setting.epsilon}
+    return found
 
 
-def _shipped(
-    base: Result, keys: tuple[str, ...], method: str, release: str, policy: str = "first"
-) -> dict[tuple[object, ...], Row]:
-    """Return a method's rows by setting, on that release where the study has both."""
-    name = method if method in base.study.methods else "betting"
-    table = base.rounded().filter(method=name)
-    settings = [(i, each) for i, each in enumerate(base.study.settings) if each.policy == policy]
+def _shipped(base: Result, keys: tuple[str, ...], method: str, release: str) -> dict[tuple[object, ...], Row]:
+    """Return a method's rows by setting at the first certificate, on that release where the study has both."""
+    table = base.tables().methods.filter(method=method)
+    settings = [(i, each) for i, each in enumerate(base.study.settings) if each.policy == "first"]
     both = len({each.release for _, each in settings}) > 1
     return {
-        _key(each, keys): table.row(by_predicate=pl.col("setting") == i, named=True)
+        _key(each, keys): row
         for i, each in settings
         if not both or each.release == release
+        for row in table.filter(pl.col("setting") == i).iter_rows(named=True)
     }
 
 
@@ -116,25 +125,28 @@ def lead(found: list[Row]) -> str:
 
 
 def _acceptance(found: list[Row]) -> str:
-    first, end = (compared(part, ("default", side), "acceptance") for part, side in (
-        (found, "old"), ([row for row in found if row["end_fired"] is not None], "end")))  # fmt: skip
+    first = compared(found, ("default", "old"), "acceptance")
+    private, free = (compared(part, ("default", "end"), "acceptance") for part in apart(found))
     return (
-        "It takes all its events, where the old default stops at its first certificate; where both certify in most"
-        f" trials it then accepts less in {first.less} of {first.both}, more in {first.more}. With as many records as"
-        f" it, which the core audit by task shows (on the paper's release), the old default accepts more in {end.less}"
-        f" of {end.both}, less in {end.more}."
+        f"It takes all its events. Where both use up their events and certify in most trials, it accepts less without"
+        f" privacy in {free.less} of {free.both}, more in {free.more}, and with privacy less in {private.less} of"
+        f" {private.both}, more in {private.more}. The old default stops at its first certificate unless told, and"
+        f" beside that the default accepts less in {first.less} of {first.both}, more in {first.more}, with more"
+        " records."
     )
 
 
 def _few(found: list[Row]) -> str:
     takes, kept = (compared(found, ("few", "old"), what) for what in ("records", "acceptance"))
-    whole = [{**row, "few_records": (row["few_records"] or 0) + LABELLED[row["study"]]} for row in found]
-    counted = compared(whole, ("few", "old"), "records")
+    whole: Compared = compared(
+        [{**row, "few_records": (row["few_records"] or 0) + LABELLED[row["study"]]} for row in found],
+        ("few", "old"), "records",
+    )  # fmt: skip
     return (
         f"Planned for few records it takes more than the old default in {takes.more} of {takes.both} settings that both"
         f" certify in most trials, fewer in {takes.less}, and accepts less in {kept.less}, more in {kept.more}. That"
         " leaves out the development records, whose labels a plan reads and the old default does not: with them it"
-        f" takes more in {counted.more}, fewer in {counted.less}."
+        f" takes more in {whole.more}, fewer in {whole.less}."
     )
 
 
@@ -146,12 +158,8 @@ def _listed(lost: list[Row]) -> str:
 
 
 def _name(row: Row) -> str:
-    said = [f"{key} {_value(row[key])}" if key not in ("population", "case") else row[key] for key in _keys(row)]
-    return ", ".join([row["study"], *said])
-
-
-def _keys(row: Row) -> list[str]:
-    return [key for key in row if key != "study" and not key.startswith((*(f"{side}_" for side in SIDES), "end_"))]
+    key = row["key"].items()
+    return ", ".join([row["study"], *(f"{k} {_value(x)}" if k not in ("population", "case") else x for k, x in key)])
 
 
 def _false(found: list[Row]) -> str:
@@ -171,7 +179,7 @@ def _section(name: str, study: Study, found: list[Row]) -> list[str]:
     sides = [side for side in SIDES if found[0][f"{side}_fired"] is not None]
     head = [*keys, *(cell for side in sides for cell in (SIDES[side], "acceptance", "records"))]
     body = [
-        [*(_value(row[key]) for key in keys), *(cell for side in sides for cell in _cells(row, side))] for row in found
+        [*map(_value, row["key"].values()), *(cell for side in sides for cell in _cells(row, side))] for row in found
     ]
     planned = AS_PLANNED[name]
     return [f"## {study.name}", f"[{name}]({name}.md) beside [{planned}]({planned}.md).", markdown(head, body)]

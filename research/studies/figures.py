@@ -21,7 +21,6 @@ INK = {
     "limit": ("#2f2f2f", "|"),
 }  # fmt: skip
 SIZE = (7.2, 3.8)
-PLANNED = {"privacy-curve": "planned-curve"}
 SIDES = {"default": "few", "old": "old", "paper": "paper"}  # what records are counted of
 LABELS = {
     "limit": "information limit", "default": "default, for few records", "old": "old default",
@@ -34,7 +33,7 @@ def all_figures(results: dict[str, Result]) -> dict[str, bytes]:
     made: dict[str, bytes] = {}
     for name in ("privacy-curve", "redeep"):
         if name in results:
-            made[FIGURES[name]] = firing(name, results[name], results.get(PLANNED.get(name, "")))
+            made[FIGURES[name]] = firing(name, results[name], results.get(sides.AS_PLANNED[name]))
     if any(name in results for name in sides.STUDIES):
         found = today.rows(results)
         made["records.svg"], made["acceptance.svg"] = records(found), acceptance(found)

@@ -99,7 +99,7 @@ def index(results: dict[str, Result]) -> str:
         "Each page is computed from per-trial records (`research/results/studies/NAME.parquet`), which"
         " `python -m research` makes"
         " from a registered study. [What can be certified today](certified-today.md) draws them together;"
-        " [another page](as-planned.md) has the paper's studies under the default of today."
+        " [as planned](as-planned.md) has the paper's studies under the default of today."
         " `betting-ladder` is the old default, an open certificate without a plan, and `betting` the same for one"
         " target; what is the default now is in the studies *as planned*. The word"
         " surrogate marks made-up populations that match figures the paper prints, null those at the boundary, on which"
@@ -111,12 +111,12 @@ def index(results: dict[str, Result]) -> str:
 
 def _undated(results: dict[str, Result]) -> str:
     """Say which studies are of code that nobody wrote down."""
-    names = [f"`{name}`" for name, result in results.items() if "code" not in result.manifest]
+    names = ", ".join(f"`{name}`" for name, result in results.items() if "code" not in result.manifest)
     if not names:
         return ""
     return (
-        f" Manifests keep the digest of the code that a study ran with, but for {' and '.join(names)}: they were run"
-        " before digests were kept, and not again since, because their tables take a model and a GPU."
+        f" Manifests keep the digest of the code that a study ran with, but for {names}: run before digests were kept,"
+        " and not again since, because their tables take a model."
     )
 
 

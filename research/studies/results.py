@@ -81,12 +81,10 @@ class Result:
         known = [{key: _number(value) for key, value in each.items()} for each in self.manifest["cells"]]
         return Tables(summary(self.study, self.records, known), native_summary(self.study, self.records))
 
-    def rounded(self) -> pl.DataFrame:
-        """The table as published: figures to six digits."""
-        return self.tables().methods.with_columns(pl.col(pl.Float64, pl.Float32).round_sig_figs(DIGITS))
-
     def csv(self) -> str:
-        return self.rounded().write_csv()
+        """The table as published: figures to six digits."""
+        table = self.tables().methods
+        return table.with_columns(pl.col(pl.Float64, pl.Float32).round_sig_figs(DIGITS)).write_csv()
 
     def page(self, link: str) -> str:
         """The page as published; `link` leads from it to the folder of the records."""

@@ -14,7 +14,17 @@ AS_PLANNED = {
     "scores-halueval": "planned-scores",
     **{
         name: f"planned-{name}"
-        for name in ("redeep", "c1", "halueval-surrogate", "tasks", "heterogeneity", "eta", "c1-transfer", "reuse")
+        for name in (
+            "registered",
+            "redeep",
+            "c1",
+            "halueval-surrogate",
+            "tasks",
+            "heterogeneity",
+            "eta",
+            "c1-transfer",
+            "reuse",
+        )
     },
 }  # the same populations and sites, under what a plan registers
 PAPER, OLD = ("fed-src-c", "paper"), ("betting-ladder", "default")
@@ -68,5 +78,6 @@ class Compared(NamedTuple):
 
 def compared(found: list[Row], sides: tuple[str, str], what: str) -> Compared:
     """Compare the means of two sides where both certify in most trials."""
-    pairs = [[row[f"{side}_{what}"] for side in sides] for row in found if all(mostly(row, side) for side in sides)]
+    both = [row for row in found if all(mostly(row, side) for side in sides)]
+    pairs = [[round(row[f"{side}_{what}"], 9) for side in sides] for row in both]  # sums in another order are ties
     return Compared(len(pairs), sum(one < other for one, other in pairs), sum(one > other for one, other in pairs))
