@@ -143,7 +143,7 @@ class World:
         try:
             sites = self._open(cut, table, ledger or self.ledger)
         except FedsrcError as error:
-            return "asked" if "--fresh" in str(error.hint) else "refused"
+            return _said(error)
         for site in sites:
             self._release(site, cut, file, table)
         return "accepted"
@@ -374,6 +374,11 @@ def look_alike(rng: np.random.Generator, path: Path, first: int, ids: bool, digi
     (named if ids else table).write_csv(path)
 
 
+def _said(error: FedsrcError) -> str:
+    """Whether a person is asked to assert that units are new, or the table is refused."""
+    return "asked" if "fresh=True" in str(error.hint) else "refused"
+
+
 def _look_alikes(first: int, count: int, folder: Path) -> dict[str, int]:
     """Two fresh tables of the same traffic, one after the other: whether the second is asked about."""
     found: Counter[str] = Counter()
@@ -388,7 +393,7 @@ def _look_alikes(first: int, count: int, folder: Path) -> dict[str, int]:
                     try:
                         open_table(reg, "local", Table(path), ledger)
                     except FedsrcError as error:
-                        found[f"{at}|{'asked' if '--fresh' in str(error.hint) else 'refused'}"] += 1
+                        found[f"{at}|{_said(error)}"] += 1
     return dict(found)
 
 

@@ -204,7 +204,7 @@ def run(scale: float = 1.0) -> Record:
 def rows(record: Record) -> list[Row]:
     """The section's rows."""
     found, door, files = record["gate"], record["door"], record["files"]
-    refused = sum(each["exit"] == 2 for each in files)
+    refused = sum(each["exit"] == 1 for each in files)
     toml, parquet = record["bombs"]
     return [
         Row(
@@ -229,7 +229,7 @@ def rows(record: Record) -> list[Row]:
         Row(
             "A3: a file of a run folder is a device without end, or a pipe",
             recorded("`verify` hangs or is killed"),
-            f"{refused} of {len(files)} refused with exit status 2, at most"
+            f"{refused} of {len(files)} refused with exit status 1, at most"
             f" {max(each['seconds'] for each in files):.1f} s: “{files[0]['said']}”",
             "`fedsrc verify` as a process of its own, within 4 GiB; most of the time is its start.",
         ),

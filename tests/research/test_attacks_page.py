@@ -1,8 +1,9 @@
 """The page of attacks is what its records say, and every section can be measured again.
 
 Mutants killed: a figure edited in the page, a section without a record, a control that no longer fails, a section that
-shows something else than it measured. Chance of a false alarm: none for the page; of a section at a small size, that
-of the noise being refused (1e-4 a run at most) where it draws real noise.
+shows something else than it measured, refusals that are told by words or by a status which nothing says any more.
+Chance of a false alarm: none for the page; of a section at a small size, that of the noise being refused (1e-4 a run at
+most) where it draws real noise.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pytest
 from research.attacks import decisions, units
 from research.attacks.neighbours import case
 from research.attacks.page import PAGE, SECTIONS, page
-from research.attacks.sections import RECORDS, Section, keep, kept
+from research.attacks.sections import RECORDS, Record, Section, keep, kept
 from research.attacks.server import attempts
 from research.pages import RESULTS
 
@@ -59,6 +60,22 @@ def test_no_row_left_twice() -> None:
     assert record["old"]["twice"] > 0
 
 
+def asked(record: Record) -> int:
+    """How often a person was asked whether a copy's units are new."""
+    return sum(each["asked"] for name, each in record["now"]["moves"].items() if name != "honest: new rows")
+
+
+def refused(record: Record) -> bool:
+    """Whether every strange file was refused, none of them as a crash."""
+    return {each["exit"] for each in record["files"]} == {1}
+
+
+def test_who_is_refused_and_who_is_asked() -> None:
+    """What decides is what is said and which status there is: if those change, a figure must not become empty."""
+    assert asked(kept("ledger")) > 1000
+    assert refused(kept("service"))
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)
 def test_a_section_can_be_measured_again(section: Section, tmp_path: Path) -> None:
@@ -67,3 +84,5 @@ def test_a_section_can_be_measured_again(section: Section, tmp_path: Path) -> No
     assert kept(section.name, tmp_path) == json.loads(json.dumps(record))
     assert all(all(row) for row in section.rows(record))
     assert all(section.more(record))
+    assert section.name != "ledger" or asked(record)
+    assert section.name != "service" or refused(record)
