@@ -111,12 +111,13 @@ def index(results: dict[str, Result]) -> str:
 
 def _undated(results: dict[str, Result]) -> str:
     """Say which studies are of code that nobody wrote down."""
-    names = ", ".join(f"`{name}`" for name, result in results.items() if "code" not in result.manifest)
+    names = [name for name, result in results.items() if "code" not in result.manifest]
     if not names:
         return ""
     return (
-        f" Manifests keep the digest of the code that a study ran with, but for {names}: run before digests were kept,"
-        " and not again since, because their tables take a model."
+        f" Manifests keep the digest of the code that a study ran with, but for {', '.join(f'`{x}`' for x in names)}:"
+        " they were run before digests were kept, and not again since. Those at the boundary take long, those of scores"
+        " need tables that a model makes."
     )
 
 

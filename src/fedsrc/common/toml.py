@@ -14,10 +14,10 @@ from typing import Any
 PARTS = 16  # of a dotted key, or of the name of a table
 DEPTH = 32  # brackets in brackets
 KEYS = 500_000
-QUOTED = re.compile(
-    r'"""[^"\\]*+(?:(?:\\.|"{1,2}(?!"))[^"\\]*+)*+(?:"{3,5}|\Z)'  # one that never ends takes all that follows with it:
-    r"|'''[^']*+(?:'{1,2}(?!')[^']*+)*+(?:'{3,5}|\Z)"  # there the parser stops, too
-    r'|"(?:[^"\\\n]|\\[^\n])*+"?'
+QUOTED = re.compile(  # groups may backtrack: possessive ones match wrongly in Python 3.11 before 3.11.5
+    r'"""[^"\\]*+(?:(?:\\.|"(?!""))[^"\\]*+)*(?:"{3,5}|\Z)'  # one that never ends takes all that follows with it:
+    r"|'''[^']*+(?:'(?!'')[^']*+)*(?:'{3,5}|\Z)"  # there the parser stops, too
+    r'|"[^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*"?'
     r"|'[^'\n]*+'?"
     r"|\#[^\n]*+",
     re.DOTALL,
