@@ -68,9 +68,18 @@ bench: $(READY)
 	$(BIN)/python -m research.benchmarks.membership
 
 TABLES ?= tables
-reproduce: $(READY) # the paper's studies, then a check that pages follow from kept records; RAGTruth's tables: docs/audit.md
-	$(BIN)/python -m research --tables $(TABLES)
+reproduce: $(READY) # the paper's studies, then a check that pages follow from kept records; DATA: RAGTruth's original files
+	$(if $(DATA),$(MAKE) $(addprefix $(TABLES)/,ragtruth.parquet ragtruth-graded.parquet))
+	$(BIN)/python -m research --tables $(TABLES) $(if $(DATA),--data $(DATA))
 	$(BIN)/python -m research.kept
+
+$(TABLES)/ragtruth.jsonl: $(READY)
+	mkdir -p $(TABLES)
+	$(BIN)/fedsrc answers $(DATA) --task QA -o $@
+$(TABLES)/ragtruth.parquet: $(TABLES)/ragtruth.jsonl
+	$(BIN)/fedsrc score $< --score familiarity -o $@
+$(TABLES)/ragtruth-graded.parquet: $(TABLES)/ragtruth.jsonl
+	$(BIN)/fedsrc score $< --score familiarity --loss graded -o $@
 
 # Environments. Every package comes as a wheel whose hash stands in requirements/, so that neither an index nor a mirror can
 # put another file in its place, and nothing is built from source with tools that nobody pinned. fedsrc itself is built by

@@ -250,9 +250,9 @@ reads one side. The scores of the text alone take 0.2 ms.
 
 Every figure is an AUC: the chance that a supported answer scores above an unsupported one, ties counted half; 0.5 is
 no better than a coin. In brackets a 95% interval from {RESAMPLES:,} bootstrap resamples of whole sources. Length
-(shorter is higher) and novelty (fewer content words that question and evidence lack is higher) need no model and stand
-beside every score: a score that does not beat them has not shown that it reads the evidence. The last rows are
-differences on the same resamples.
+(shorter is higher) and novelty (fewer content words that neither question nor evidence holds is higher) need no model
+and stand beside every score: a score that does not beat them has not shown that it reads the evidence. The last rows
+are differences on the same resamples.
 
 ## Fitted scores, on sources they never saw
 

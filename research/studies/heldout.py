@@ -51,9 +51,10 @@ def page(frame: pl.DataFrame) -> list[str]:
     parts = [
         "# Held-out answers by threshold",
         "What answers that neither chose thresholds nor calibrated say of every threshold of a study. An interval is"
-        " the exact (Clopper-Pearson) 95% interval of this threshold's held-out risk, at its own counts; none is given"
-        " for graded losses, whose mean stands alone. A certificate is about the law that calibration draws from: an"
-        " interval here that reaches above the target contradicts nothing, and neither does it confirm anything."
+        " the exact (Clopper-Pearson) 95% interval of this threshold's held-out risk, at its own counts; for graded"
+        " losses that of Hoeffding and Bentkus, which is wider. A certificate is about the law that calibration draws"
+        " from: an interval here that reaches above the target contradicts nothing, and neither does it confirm"
+        " anything."
         " HaluEval's answers come in pairs, one supported and one not; the intervals count them as independent, as the"
         " paper's do.",
     ]

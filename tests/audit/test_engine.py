@@ -431,7 +431,7 @@ def test_weights_are_those_of_resampled_trials() -> None:
 
 
 def test_every_look_can_be_recomputed(ran: Path) -> None:
-    """The kept looks are those of the records: the first certificate of `fed-src-c`, threshold and look."""
+    """The kept looks are those of the records: the first certificate of `betting`, threshold and look."""
     study, frame = read_trials(ran / "out")
     kept = looks(study, ran, trials=2)
     for index, setting in enumerate(study.settings):

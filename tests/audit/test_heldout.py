@@ -2,7 +2,8 @@
 
 Chance of a false alarm: none, everything is enumerated.
 Mutants killed: calibration answers counted as held out, scores above and not at a threshold, an interval of another
-level or of the calibration's counts, an interval of graded losses or of whole sources, the same split given twice.
+level or of the calibration's counts, an exact interval of graded losses, one of whole sources, sides exchanged, the
+same split given twice.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binom, binomtest
 
 from fedsrc.audit.cell import SPLIT, split
-from fedsrc.audit.heldout import by_threshold
+from fedsrc.audit.heldout import bounded_mean, by_threshold
 from fedsrc.audit.study import Study
 from fedsrc.audit.study_records import records_of
 from fedsrc.cli.main import main
@@ -71,19 +72,51 @@ def test_a_split_is_given_once() -> None:
     assert found.height == 12
 
 
-def test_graded_losses_have_no_exact_interval(tmp_path: Path) -> None:
+def test_graded_losses_have_a_wider_interval_and_sources_none(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     score = rng.random(200)
     frame = pl.DataFrame({"score": score, "loss": rng.choice([0.0, 0.25, 1.0], 200), "source": np.arange(200) // 2})
     frame.write_parquet(tmp_path / "t.parquet")
     table = TEXT.replace('records = 400\nunsupported = 0.3\nauc = 0.8\nabout = "x"', 'table = "t.parquet"')
-    graded = by_threshold(Study.from_toml(table), tmp_path)
-    assert graded["heldout_risk_low"].null_count() == graded.height == 6
-    assert graded["heldout_risk"].null_count() == 0
+    for row in by_threshold(Study.from_toml(table), tmp_path).iter_rows(named=True):
+        found = bounded_mean(row["heldout_unsupported"], row["heldout_accepted"])
+        assert (row["heldout_risk_low"], row["heldout_risk_high"]) == found
+        assert found[0] < row["heldout_risk"] < found[1]
     frame.with_columns(loss=pl.col("loss").round()).write_parquet(tmp_path / "t.parquet")
     by_source = table.replace("[setting]", '[setting]\nunit = "source"\nrelease = "default"')
     assert by_threshold(Study.from_toml(by_source), tmp_path)["heldout_risk_low"].null_count() == 6
     assert by_threshold(Study.from_toml(table), tmp_path)["heldout_risk_low"].null_count() == 0
+
+
+@pytest.mark.parametrize("count", [1, 5, 40, 300])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.45, 1.0])
+def test_a_graded_interval_is_where_the_test_turns(count: int, share: float) -> None:
+    """Its ends are the means at which Hoeffding-Bentkus has a p-value of 0.025; it holds the exact one of as many."""
+    total = float(np.floor(count * share))
+    low, high = bounded_mean(total, count)
+    for end, hit in ((high, total), (1.0 - low, count - total)):
+        if hit == count:
+            assert end == 1.0
+        else:
+            rate, kl = hit / count, lambda a, b: a * np.log(a / b) if a else 0.0
+            hoeffding = np.exp(-count * (kl(rate, end) + kl(1.0 - rate, 1.0 - end)))
+            assert min(hoeffding, np.e * binom.cdf(np.ceil(hit), count, end)) == pytest.approx(0.025, rel=1e-6)
+    exact = binomtest(int(total), count).proportion_ci(0.95, method="exact")
+    assert low <= exact.low + 1e-12
+    assert exact.high - 1e-12 <= high
+
+
+def test_a_graded_interval_misses_rarely() -> None:
+    """Enumerated for 30 losses of 0 and 1, which have the most variance: each side misses with probability at most half
+    of what may fail, and at a lower confidence with more than that."""
+    law, totals = binom.pmf(np.arange(31), 30, 0.15), range(31)
+
+    def missed(confidence: float) -> tuple[float, float]:
+        ends = np.array([bounded_mean(float(total), 30, confidence) for total in totals])
+        return float(law[ends[:, 0] > 0.15].sum()), float(law[ends[:, 1] < 0.15].sum())
+
+    assert max(missed(0.95)) <= 0.025
+    assert min(missed(0.7)) > 0.025
 
 
 def test_nothing_is_said_where_nothing_is_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

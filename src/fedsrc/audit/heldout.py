@@ -1,4 +1,7 @@
-"""What held-out answers say of every threshold: accepted, unsupported, and the exact interval of their risk.
+"""What held-out answers say of every threshold: accepted, unsupported, and an interval of their risk.
+
+Binary losses have the exact interval, graded ones that of Hoeffding and Bentkus, which is wider; sources of several
+answers have none, for their answers are not independent.
 
 A threshold's interval holds by itself. A study looks at many thresholds, and picks one by its certificate alone.
 """
@@ -8,9 +11,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
+from scipy.optimize import brentq
 
 from fedsrc.audit.cell import Cell, build
+from fedsrc.audit.methods.ltt import hoeffding_bentkus
 from fedsrc.audit.study import Study
 from fedsrc.maths.binomial import clopper_pearson
 
@@ -56,9 +62,31 @@ def _thresholds(cell: Cell) -> list[dict[str, Any]]:
 
 
 def _risk(cell: Cell, accepted: int, unsupported: float) -> dict[str, float | None]:
-    """Return the held-out risk, and where losses are 0 and 1 its exact interval."""
+    """Return the held-out risk, and where units are records its interval."""
     names = ("heldout_risk", "heldout_risk_low", "heldout_risk_high")
     if accepted == 0:
         return dict.fromkeys(names)
-    interval = clopper_pearson(round(unsupported), accepted) if cell.binary else (None, None)
-    return dict(zip(names, (unsupported / accepted, *interval), strict=True))
+    low: float | None
+    high: float | None
+    if cell.binary:
+        low, high = clopper_pearson(round(unsupported), accepted)
+    elif cell.setting.unit == "record":
+        low, high = bounded_mean(unsupported, accepted)
+    else:
+        low = high = None
+    return dict(zip(names, (unsupported / accepted, low, high), strict=True))
+
+
+def bounded_mean(total: float, count: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Return an interval for the mean of independent losses in [0, 1]: the means that neither Hoeffding-Bentkus test
+    rejects, each at half of what may fail."""
+
+    def highest(total: float) -> float:
+        def excess(mean: float) -> float:
+            p = hoeffding_bentkus(np.asarray([total]), np.asarray([float(count)]), mean)
+            return float(p[0]) - (1.0 - confidence) / 2
+
+        start = total / count
+        return 1.0 if excess(1.0) > 0.0 else float(brentq(excess, start, 1.0, xtol=1e-12))
+
+    return 1.0 - highest(count - total), highest(total)

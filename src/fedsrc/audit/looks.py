@@ -1,5 +1,7 @@
 """Every look of some trials, or of all, in full: enough to recompute each certificate by hand.
 
+Of the method `registered` there are bounds and no sums: its release holds what decides, not always masses.
+
 Trials are drawn again from the study's seed, so what is here is what the per-trial records came from.
 
 Paper: Appendix "Metrics, communication, and artifact", what is kept of every trial.
