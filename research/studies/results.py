@@ -42,7 +42,8 @@ WHERE_FIRED = (
     "payload_bytes",
 )  # fmt: skip
 DROPPED = ("slots", "releases", "dropped")
-DIGITS = 6
+DIGITS = 6  # of a published figure
+KEPT_DIGITS = 12  # of a record: another processor's sums may differ in the last ones
 HELD_OUT = ("c1", "halueval")  # studies that say on their page what held-out answers show
 FIGURES = {
     "privacy-curve": "firing-privacy-curve.svg",
@@ -127,11 +128,13 @@ def distil(name: str, folder: Path, tables: Path) -> Result:
 
 
 def compact(frame: pl.DataFrame) -> pl.DataFrame:
-    """Records without what no figure needs; bounds only where a trial fired, and in the first, in single precision."""
+    """Records without what no figure needs and without digits that differ from processor to processor; bounds only
+    where a trial fired, and in the first, in single precision."""
     bounds = [name for name in WHERE_FIRED if name in frame.columns]
     fired = pl.col("fired").fill_null(value=False) | (pl.col("trial") == 0)
     kept = frame.drop([name for name in DROPPED if name in frame.columns])
-    return kept.with_columns(pl.when(fired).then(pl.col(name)).cast(pl.Float32).alias(name) for name in bounds)
+    short = kept.with_columns(pl.when(fired).then(pl.col(name)).cast(pl.Float32).alias(name) for name in bounds)
+    return short.with_columns(pl.col(pl.Float64).round_sig_figs(KEPT_DIGITS))
 
 
 def write_result(result: Result, places: Places) -> None:
@@ -169,8 +172,10 @@ def _digest(records: pl.DataFrame) -> str:
 
 
 def plain(value: Any) -> Any:
-    """JSON has no infinity and no NaN."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    """JSON has no infinity and no NaN, and other processors other last digits."""
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.{KEPT_DIGITS}g}") if math.isfinite(value) else str(value)
 
 
 def _number(value: Any) -> Any:

@@ -141,7 +141,7 @@ class Reader:
                 told_lengths, followed = [lengths[i] for i in batch], [row for row, _ in chosen]
                 yield Read(places, states[index, -1], out, told_lengths, states, followed)
 
-    def base(self, ids: torch.Tensor, mask: torch.Tensor, places: torch.Tensor, cache: Any, **options: bool) -> Any:
+    def base(self, ids: torch.Tensor, mask: Any, places: torch.Tensor, cache: Any, **options: Any) -> Any:
         return self.network.base_model(
             input_ids=ids, attention_mask=mask, position_ids=places, past_key_values=cache, use_cache=True, **options
         )
