@@ -77,7 +77,7 @@ class Shared(Copied):
         self._prompts, self._place = Prompts(read, index), read.mask[index].sum(dim=1)
 
     @staticmethod
-    def held(read: PromptsRead, tokens: int) -> int:
+    def held(read: PromptsRead, tokens: int) -> int:  # noqa: ARG004
         return tokens
 
     def keep(self, stay: torch.Tensor) -> None:
@@ -98,12 +98,13 @@ class Shared(Copied):
 
 
 def attention(
-    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: None, *,
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: None, *,  # noqa: ARG001
     prompts: Prompts, scaling: float, **_: Any,
 ) -> tuple[torch.Tensor, None]:  # fmt: skip
     """Attend with one new token of each response: to its prompt, then to its own tokens.
 
-    Heads that share keys and values stand together, as transformers orders them: (response, key head, query head, size).
+    Heads that share keys and values stand together, as transformers orders them: (response, key head, query head,
+    size).
     """
     torch = need("torch")
     layer = prompts.layers[module.layer_idx]
