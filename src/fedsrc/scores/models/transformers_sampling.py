@@ -46,7 +46,7 @@ class Copied:
     @staticmethod
     def held(read: PromptsRead, tokens: int) -> int:
         """Return how many tokens' keys and values a response holds when it has so many tokens of its own."""
-        return read.mask.shape[1] + tokens
+        return int(read.mask.shape[1]) + tokens
 
     def keep(self, stay: torch.Tensor) -> None:
         """Let all others go."""
