@@ -1,4 +1,4 @@
-"""Cohorts where every certificate is false: a server that has seen a round's sum says whether the round is void.
+"""Cohorts at the boundary: a server that has seen a round's sum says whether the round is void.
 
 Thresholds have a risk of exactly the target, so whatever is rejected is a false claim. Only the risk budget of 0.045
 counts. An opened sum is a release of the cohort's slots with |C| / (|C| - t) of one release's noise variance; lattice,

@@ -1,4 +1,4 @@
-"""Labels on demand where every certificate is false: labels that are missing, late, changed or withheld, rounds that
+"""Labels on demand at the boundary: labels that are missing, late, changed or withheld, rounds that
 are given up, label errors at their declared limit, and rules that leave a condition out.
 
 Thresholds have a risk of exactly the target by the true losses, so whatever is rejected is a false claim. Only the risk

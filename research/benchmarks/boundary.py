@@ -1,4 +1,4 @@
-"""Betting certificates where every certificate is false: 100,000 trials, beside what may fail and rules that do.
+"""Betting certificates at the boundary: 100,000 trials, beside what may fail and rules that do.
 
 Writes docs/results/boundary.md, and every trial of the rules that leave a step out to
 research/results/boundary_controls.parquet. Run: python -m research.benchmarks.boundary [FOLDER]

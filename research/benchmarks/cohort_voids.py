@@ -1,4 +1,4 @@
-"""Cohorts where every certificate is false, and a server that makes rounds void by what they hold, as a page.
+"""Cohorts at the boundary, and a server that makes rounds void by what they hold, as a page.
 
 Writes docs/results/cohort-voids.md and its counts, research/results/cohort_voids.parquet.
 Run: python -m research.benchmarks.cohort_voids

@@ -1,4 +1,4 @@
-"""Labels on demand where every certificate is false: what `research.lazy_labels` counts, as a page.
+"""Labels on demand at the boundary: what `research.lazy_labels` counts, as a page.
 
 Writes docs/results/lazy-labels.md and its counts, research/results/lazy_labels.parquet.
 Run: python -m research.benchmarks.lazy_labels
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 HEAD = f"""\
-# Labels on demand where every certificate is false
+# Labels on demand at the boundary
 
 Made by
 

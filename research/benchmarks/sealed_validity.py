@@ -1,4 +1,4 @@
-"""Sealed certificates where every certificate is false: what may fail, how close it comes, and rules that do fail.
+"""Sealed certificates at the boundary: what may fail, how close it comes, and rules that do fail.
 
 Thresholds have a risk of exactly the target (under the limits that the registration allows), so whatever is rejected is
 a false claim. Only the risk budget of 0.045 counts. Lattice, noise scales, lines and charges are those of the product.
@@ -311,7 +311,7 @@ def main() -> None:
 
 
 HEAD = f"""\
-# Sealed certificates where every certificate is false
+# Sealed certificates at the boundary
 
 Made by
 

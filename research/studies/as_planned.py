@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import polars as pl
@@ -14,32 +15,39 @@ from research.studies.results import Result
 from research.studies.sides import AS_PLANNED, OLD, PAPER, Compared, Row, apart, compared, mostly
 
 PAGE = "as-planned.md"
-SHOWN = ("fired", "trials", "failures", "acceptance", "records")
+SHOWN = ("fired", "trials", "failures", "acceptance", "records", "heldout_accepted", "heldout_unsupported")
 SIDES = {
     "paper": "paper's rule", "old": "old default", "default": "default", "few": "for few records",
     "end": "old default, all events",
 }  # fmt: skip
 PLANS = {"acceptance": "default", "records": "few"}
 PLAIN = {"first": "old", "final": "end"}
+OWN = ("epsilon", "target_risk")  # what a setting has one of, for all sides
 APART = ("release", "policy", "certificate")  # what sides of a setting differ in
 DRAWS = dict.fromkeys(("privacy-curve", "redeep", "halueval-surrogate"), DEVELOPMENT)
-LABELLED = {**DRAWS, "c1": 125, "reuse": 4_000}  # development records of studies that plan for few records
-ABOUT = """\
+LABELLED = {**DRAWS, "c1": 125, "halueval": 4_000, "reuse": 4_000}  # development records of studies that plan for few
+NAMED, WORDS = {"population", "case"}, {"target_risk": "target"}  # what a setting's name leaves out, or says otherwise
+CLOSE = 1e-3  # of the larger: as many events, but for the rounding of sizes
+ABOUT = f"""\
 *The paper's rule* (`fed-src-c`) reads the paper's release (in the secondary grid the default one), *the old default*
 its own: an open certificate without a plan, `betting-ladder` in the studies; where a study has no such release (the
 registered audit, tasks, eta), the same as registered, beside the plans. Both stop at their first certificate; the old
 default looks after every 200 events of each site and cannot take fewer. With *all events* it goes on to the end of its
 records. *The default* is what `fedsrc plan --adjacency zero-out` registers for at most as many events: with privacy
-sealed, with one look at the end, without privacy open. *For few records* is the same with `--objective records`.
-Epsilon is for zero-out throughout; unless told, a plan states it for replacement, which takes more noise.
+sealed, with one look at the end, without privacy open (sizes are rounded: by up to 3 events). *For few records* is the
+same with `--objective records`. Epsilon is for zero-out throughout; unless told, a plan states it for replacement,
+which takes more noise.
 
-All share populations, seed, sites and calibration records (in the study of reuse these are others of the same table).
-A plan draws other events, because it has rounds of its own. With privacy its thresholds and bets come from one noised
-release of the development records, and this one plan serves all trials of a setting: another release would give another
-plan. The paper's rule and the old default have thresholds from exact development scores (in the study of reuse from
-calibration scores, for made-up laws those of the law), and read no development label. For a made-up law a plan sees 200
-exact draws, which no noise protects. Some settings stand here more than once: moved weight 0, drift 0 and IID are the
-same trials.
+All share populations, seed, sites and calibration records, but for the studies of reuse and of HaluEval's curve. Their
+first designs set no development records apart; plans, and the old default with all events, take a fifth of the table
+for that, and calibrate on other answers of it. A plan draws other events, because it has rounds of its own. With
+privacy its thresholds and bets come from one noised release of the development records, and this one plan serves all
+trials of a setting: another release would give another plan. The paper's rule and the old default have thresholds from
+exact development scores (at their first certificate in those two studies from calibration scores, for made-up laws
+those of the law), and read no development label, but for scores that were fitted to such labels (`mechanistic`,
+`franq`): these labels no epsilon here protects, whoever issues. For a made-up law a plan sees {DEVELOPMENT} exact
+draws, which no noise protects. Some settings stand here more than once: moved weight 0, drift 0 and IID are the same
+trials. The seed of [eta](eta.md) was chosen after looking at its sites.
 
 With one look there is no next round. If the round closes without one of five sites of equal weight, a fifth of the
 mixture is missing, and here nothing is certified (a real run may wait for it); the old default hears of the site in the
@@ -48,8 +56,9 @@ issues it: stopping early, while the bound is loose, is no protection.
 
 Baselines and what can be certified today have pages of their own for the default ([baselines](planned-baselines.md),
 [today](certified-today.md)). Recruitment, composition, ablations, stress, the capital heuristic and the paper's rules
-at the boundary are about other rules, or about what plans do not have. Scores on RAGTruth and evidence controls need
-tables that take a model. Acceptance and records are means over trials that certified, records of calibration alone."""
+at the boundary are about other rules, or about what plans do not have. [Scores on RAGTruth](scores-ragtruth.md) were
+not planned: their tables take a model and a graphics card. Acceptance and records are means over trials that certified,
+records of calibration alone."""
 
 
 def page(results: dict[str, Result]) -> str:
@@ -58,9 +67,8 @@ def page(results: dict[str, Result]) -> str:
     every = [row for each in found.values() for row in each]
     sections = [part for name, each in found.items() for part in _section(name, results[name].study, each)]
     made = f"Made by `python -m research {' '.join((*found, *there(results).values()))}`."
-    return (
-        "\n\n".join(["# Studies of the paper under the default of today", lead(every), ABOUT, *sections, made]) + "\n"
-    )
+    head = "# Studies of the paper under the default of today"
+    return "\n\n".join([head, lead(every), ABOUT, *losses(every), *sections, made]) + "\n"
 
 
 def there(results: dict[str, Result]) -> dict[str, str]:
@@ -80,7 +88,7 @@ def rows(base: Result, planned: Result) -> Iterator[Row]:
     for key, mine in sides["default"].items():
         each = {side: sides.get(side, {}).get(key, {}) for side in SIDES}
         shown = {f"{side}_{what}": row.get(what) for side, row in each.items() for what in SHOWN}
-        yield {"study": base.name, "key": dict(zip(keys, key, strict=True)), "epsilon": mine["epsilon_"], **shown}
+        yield {"study": base.name, "key": dict(zip(keys, key, strict=True)), **{x: mine[f"{x}_"] for x in OWN}, **shown}
 
 
 def _key(setting: Setting, keys: tuple[str, ...]) -> tuple[object, ...]:
@@ -93,7 +101,9 @@ def _planned(result: Result, keys: tuple[str, ...]) -> dict[str, dict[tuple[obje
     table = result.tables().methods.iter_rows(named=True)  # one method
     for setting, row in zip(result.study.settings, table, strict=True):
         side = PLAIN[setting.policy] if setting.certificate == "plain" else PLANS[setting.objective]
-        found.setdefault(side, {})[_key(setting, keys)] = {**row, "epsilon_": setting.epsilon}
+        found.setdefault(side, {})[_key(setting, keys)] = {
+            **row, **{f"{each}_": getattr(setting, each) for each in OWN}
+        }  # fmt: skip
     return found
 
 
@@ -111,67 +121,164 @@ def _shipped(base: Result, keys: tuple[str, ...], method: str, release: str) -> 
 
 
 def lead(found: list[Row]) -> str:
-    """Say where the default certifies less, accepts less, takes more, or is wrong, before anything else."""
-    most = {side: sum(mostly(row, side) for row in found) for side in ("paper", "old", "default")}
-    lost = [row for row in found if row["default_fired"] < row["old_fired"]]
-    gained = sum(row["default_fired"] > row["old_fired"] for row in found)
+    """Say what the default never certifies, where it loses, and where it is wrong, before anything else."""
+    never, most = (
+        {side: sum(how(row, side) for row in found) for side in ("default", "old", "paper")} for how in (_never, mostly)
+    )
     return "\n\n".join([
-        f"In {len(found)} settings of {len({row['study'] for row in found})} studies, the default certifies"
-        f" {most['default']} in most trials, the old default {most['old']}, the paper's rule {most['paper']}.",
-        f"Where it loses to the old default. It certifies less often in {len(lost)} settings{_listed(lost)}, more often"
-        f" in {gained}. {_acceptance(found)} {_few([row for row in found if row['few_fired'] is not None])}",
-        _false(found),
+        f"Of {len(found)} settings of {len({row['study'] for row in found})} studies, the default never certifies"
+        f" {never['default']} (the old default {never['old']}, the paper's rule {never['paper']}). It certifies"
+        f" {most['default']} in most trials, the old default {most['old']}, the paper's rule {most['paper']}. That is"
+        " one split and one plan of each, and the plan serves all trials of a setting: an unlucky one loses them all."
+        " [Other studies](certified-today.md#other-splits) were run on more splits; neither default is ahead in all.",
+        _against_paper(found),
+        f"Beside the old default, it {_less_often(found, 'old')}. {_acceptance(found)}",
+        _few([row for row in found if row["few_fired"] is not None]),
+        f"{_false(found)} {_held_out(found)}",
     ])  # fmt: skip
+
+
+def _never(row: Row, side: str) -> bool:
+    return not row[f"{side}_fired"]
+
+
+def _lost(found: list[Row], other: str) -> list[Row]:
+    return [row for row in found if row["default_fired"] < row[f"{other}_fired"]]
+
+
+def _less_often(found: list[Row], other: str) -> str:
+    more = sum(row["default_fired"] > row[f"{other}_fired"] for row in found)
+    return f"certifies less often in {len(_lost(found, other))} settings, more often in {more}"
+
+
+def _against_paper(found: list[Row]) -> str:
+    kept = compared(found, ("default", "paper"), "acceptance")
+    return (
+        f"Beside the paper's rule, it {_less_often(found, 'paper')}. Where both certify in most trials, it accepts less"
+        f" in {kept.less} of {kept.both}, more in {kept.more}, with all its events, where the paper's rule stops at its"
+        " first certificate."
+    )
 
 
 def _acceptance(found: list[Row]) -> str:
     first = compared(found, ("default", "old"), "acceptance")
-    private, free = (compared(part, ("default", "end"), "acceptance") for part in apart(found))
+    both = [row for row in found if mostly(row, "default") and mostly(row, "end")]
+    equal = [row for row in both if math.isclose(row["default_records"], row["end_records"], rel_tol=CLOSE)]
+    private, free = (compared(part, ("default", "end"), "acceptance") for part in apart(equal))
     return (
-        f"It takes all its events. Where both use up their events and certify in most trials, it accepts less without"
-        f" privacy in {free.less} of {free.both}, more in {free.more}, and with privacy less in {private.less} of"
-        f" {private.both}, more in {private.more}. The old default stops at its first certificate unless told, and"
-        f" beside that the default accepts less in {first.less} of {first.both}, more in {first.more}, with more"
-        " records."
+        f"It takes all its events. Where both use up as many and certify in most trials ({len(equal)} settings; in"
+        f" {len(both) - len(equal)} more they certify after unequal numbers), it accepts less without privacy in"
+        f" {free.less} of {free.both}, more in {free.more}, and with privacy less in {private.less} of {private.both},"
+        f" more in {private.more}. The old default stops at its first certificate unless told, and beside that the"
+        f" default accepts less in {first.less} of {first.both}, more in {first.more}, with more records."
     )
 
 
 def _few(found: list[Row]) -> str:
+    private, free = apart(found)
+    return (
+        f"Planned for few records, with privacy it {_takes(private)}. Without privacy it {_takes(free)}: there it may"
+        " look after 50 events, the old default after 1,000. The first counts leave out the development records, whose"
+        " labels a plan reads and the old default does not."
+    )
+
+
+def _takes(found: list[Row]) -> str:
     takes, kept = (compared(found, ("few", "old"), what) for what in ("records", "acceptance"))
     whole: Compared = compared(
         [{**row, "few_records": (row["few_records"] or 0) + LABELLED[row["study"]]} for row in found],
         ("few", "old"), "records",
     )  # fmt: skip
     return (
-        f"Planned for few records it takes more than the old default in {takes.more} of {takes.both} settings that both"
-        f" certify in most trials, fewer in {takes.less}, and accepts less in {kept.less}, more in {kept.more}. That"
-        " leaves out the development records, whose labels a plan reads and the old default does not: with them it"
-        f" takes more in {whole.more}, fewer in {whole.less}."
+        f"takes more than the old default in {takes.more} of {takes.both} settings that both certify in most trials,"
+        f" fewer in {takes.less} (with development records more in {whole.more}, fewer in {whole.less}), and accepts"
+        f" less in {kept.less}, more in {kept.more}"
     )
-
-
-def _listed(lost: list[Row]) -> str:
-    named = [
-        f"{_name(row)}: {row['default_fired']} of {row['default_trials']} beside {row['old_fired']}" for row in lost
-    ]
-    return f" ({'; '.join(named)})" if named else ""
-
-
-def _name(row: Row) -> str:
-    key = row["key"].items()
-    return ", ".join([row["study"], *(f"{k} {_value(x)}" if k not in ("population", "case") else x for k, x in key)])
 
 
 def _false(found: list[Row]) -> str:
     said = []
     for side, name in SIDES.items():
-        wrong = [row for row in found if row[f"{side}_failures"]]
-        where = "; ".join(f"{_name(row)}: {row[f'{side}_failures']}" for row in wrong)
-        issued = sum(row[f"{side}_fired"] or 0 for row in found)
-        count = sum(row[f"{side}_failures"] for row in wrong)
-        whose = f"{'planned' if side == 'few' else 'of the'} {name}"
-        said.append(f"{count} of {issued:,} {whose}{f' ({where})' if where else ''}")
-    return f"Certificates that were false, where the truth is enumerated: {', '.join(said)}."
+        failed, issued = (sum(row[f"{side}_{what}"] or 0 for row in found) for what in ("failures", "fired"))
+        said.append(f"{failed} of {issued:,} {_whose(side, name)}")
+    return (
+        "Certificates that were false for the population they were drawn from, where the truth is enumerated:"
+        f" {', '.join(said)}."
+    )
+
+
+def _whose(side: str, name: str) -> str:
+    return f"{'planned' if side == 'few' else 'of the'} {name}"
+
+
+def _held_out(found: list[Row]) -> str:
+    """Say in how many settings answers that were never drawn have a risk above target."""
+    said = []
+    for side, name in SIDES.items():
+        held = [row for row in found if _unseen(row, side) is not None]
+        said.append(f"{sum(_above(row, side) for row in held)} of {len(held)} {_whose(side, name)}")
+    return (
+        "That is not the same as new data. Where answers are held out (c1, halueval), their risk at the certified"
+        f" thresholds is above target in {', '.join(said)}, of settings with a certificate, all trials of a setting"
+        " together; of HaluEval the sides hold out other answers. Few are held out:"
+        " [by threshold, with intervals](../heldout.md)."
+    )
+
+
+def _unseen(row: Row, side: str) -> float | None:
+    """Return the held-out risk of a side's certificates, if it has any."""
+    count = row[f"{side}_heldout_accepted"]
+    return row[f"{side}_heldout_unsupported"] / count if row[f"{side}_fired"] and count else None
+
+
+def _above(row: Row, side: str) -> bool:
+    risk = _unseen(row, side)
+    return risk is not None and bool(risk > row["target_risk"])
+
+
+def _certified(row: Row, side: str) -> str:
+    return f"{row[f'{side}_fired']}/{row[f'{side}_trials']}"
+
+
+def _accepted(row: Row, side: str) -> str:
+    return f"{row[f'{side}_acceptance']:.3f}"
+
+
+def losses(found: list[Row]) -> list[str]:
+    """Name every setting where the default loses, or anybody is wrong."""
+    less = [row for row in found if compared([row], ("default", "paper"), "acceptance").less]
+    lost = [("certified", other, row, _certified) for other in ("paper", "old") for row in _lost(found, other)]
+    lost += [("acceptance", "paper", row, _accepted) for row in less]
+    beside = [
+        [_name(row), SIDES[other], what, *(shown(row, side) for side in ("default", other))]
+        for what, other, row, shown in lost
+    ]
+    false = [
+        [_name(row), name, f"{row[f'{side}_failures']}/{row[f'{side}_fired']}"]
+        for side, name in SIDES.items()
+        for row in found
+        if row[f"{side}_failures"]
+    ]
+    above = [
+        [_name(row), name, f"{row['target_risk']:.2f}", f"{_unseen(row, side):.3f}"]
+        for side, name in SIDES.items()
+        for row in found
+        if _above(row, side)
+    ]
+    return [
+        "## Where it loses",
+        "Certified less often than another, or with less acceptance than the paper's rule.",
+        markdown(["setting", "beside", "what", "default", "the other"], beside),
+        "False certificates, of those issued. Where unsupported answers are missed, all rules read the same labels.",
+        markdown(["setting", "whose", "false"], false),
+        "Held-out risk above target.",
+        markdown(["setting", "whose", "target", "held-out risk"], above),
+    ]
+
+
+def _name(row: Row) -> str:
+    key = row["key"].items()
+    return ", ".join([row["study"], *(_value(x) if k in NAMED else f"{WORDS.get(k, k)} {_value(x)}" for k, x in key)])
 
 
 def _section(name: str, study: Study, found: list[Row]) -> list[str]:
@@ -186,10 +293,9 @@ def _section(name: str, study: Study, found: list[Row]) -> list[str]:
 
 
 def _cells(row: Row, side: str) -> list[str]:
-    fired = f"{row[f'{side}_fired']}/{row[f'{side}_trials']}"
     if not row[f"{side}_fired"]:
-        return [fired, "–", "–"]
-    return [fired, f"{row[f'{side}_acceptance']:.3f}", f"{row[f'{side}_records']:,.0f}"]
+        return [_certified(row, side), "–", "–"]
+    return [_certified(row, side), _accepted(row, side), f"{row[f'{side}_records']:,.0f}"]
 
 
 def _value(value: object) -> str:

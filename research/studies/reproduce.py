@@ -101,10 +101,12 @@ def index(results: dict[str, Result]) -> str:
         " from a registered study. [What can be certified today](certified-today.md) draws them together;"
         " [as planned](as-planned.md) has the paper's studies under the default of today."
         " `betting-ladder` is the old default, an open certificate without a plan, and `betting` the same for one"
-        " target; what is the default now is in the studies *as planned*. The word"
+        " target; what is the default now is in the studies *as planned* (`planned-ragtruth` and"
+        " `planned-halueval` are of what can be certified today, `planned-curve` and `planned-hecurve` of the paper's"
+        " curves). The word"
         " surrogate marks made-up populations that match figures the paper prints, null those at the boundary, on which"
-        " every certificate is false; all else is real scores of real answers. Links to pages outside this folder lead"
-        f" to the project's documentation.{_undated(results)}"
+        " every certificate counts as false; all else is real scores of real answers. Links to pages outside this"
+        f" folder lead to the project's documentation.{_undated(results)}"
     )
     return "\n\n".join([lead, head + "\n" + "\n".join(rows)]) + "\n"
 
@@ -115,9 +117,8 @@ def _undated(results: dict[str, Result]) -> str:
     if not names:
         return ""
     return (
-        f" Manifests keep the digest of the code that a study ran with, but for {', '.join(f'`{x}`' for x in names)}:"
-        " they were run before digests were kept, and not again since. Those at the boundary take long, those of scores"
-        " need tables that a model makes."
+        f" Manifests keep the digest of the code that a study ran with, but for {', '.join(f'`{x}`' for x in names)},"
+        " run before digests were kept, and not again since: tables of scores take a model and a graphics card."
     )
 
 

@@ -50,10 +50,6 @@ FIGURES = {
     "redeep": "firing-redeep.svg",
     "stress": "violations.svg",
 }
-ALSO_PLANNED = {
-    "halueval": "The default now is planned, on development records, of which this design sets none apart: with them,"
-    " [as planned](planned-halueval.md).",
-}
 
 
 class Places(NamedTuple):
@@ -108,7 +104,6 @@ class Result:
             extra.append(
                 "The default now, what a plan registers, stands beside these [on a page of its own](as-planned.md)."
             )
-        extra += [ALSO_PLANNED[self.name]] if self.name in ALSO_PLANNED else []
         if self.name == "privacy-curve":
             extra.append(one_tuple(found.methods, self.records.filter(pl.col("trial") == 0)))
         extra += [] if figure is None else [f"![{self.study.name}]({figure})"]

@@ -17,8 +17,9 @@ HEAD = [
 SIDES = (("fed-src-c", "paper"), ("betting-ladder", "default"))
 ABOUT = (
     "Held-out answers at the selected threshold: means over the trials that fired. The interval of the risk is exact"
-    " for these counts, rounded, as the paper's is; graded losses have none. Trials above target are those whose"
-    " threshold has a held-out risk above it: all trials are judged on one held-out part."
+    " for these counts, rounded, as the paper's is. Trials above target are those whose threshold has a held-out risk"
+    " above it: all trials are judged on one held-out part. Intervals by threshold, of graded losses too, are on"
+    " [a page of their own](../heldout.md)."
 )
 
 

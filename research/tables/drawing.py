@@ -23,11 +23,16 @@ ATTENTION = "shared_prompts"
 KIND = "llama"
 
 
+def shares(model: TransformersModel) -> bool:
+    """Whether prompts can be shared: in models of the Llama kind; others draw from copies, the same but slower."""
+    return bool(model.network.config.model_type == KIND)
+
+
 class Together:
     """A local model that draws so."""
 
     def __init__(self, model: TransformersModel) -> None:
-        if model.network.config.model_type != KIND:
+        if not shares(model):
             raise FedsrcError(f"prompts are shared for models of the kind {KIND!r} alone")
         need("transformers").AttentionInterface.register(ATTENTION, attention)
         self._model, self.identity = model, model.identity

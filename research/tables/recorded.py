@@ -53,7 +53,7 @@ from fedsrc.scores.recordings.samples import SampleRecording
 from fedsrc.scores.recordings.signal_recording import SignalRecording, beside
 from fedsrc.scores.score_answers import score_file
 from fedsrc.scores.scoring import Means, score_answers
-from research.tables.drawing import Together
+from research.tables.drawing import Together, shares
 from research.tables.embedded import PAIRS
 from research.tables.scores import COUNTS, halueval_parts
 
@@ -139,7 +139,8 @@ def signals(job: Job) -> None:
 def samples(job: Job) -> None:
     """Record drawn responses, those of many prompts at once: a GPU draws a thousand as fast as a hundred."""
     how, count = Sampling(max_tokens=TOKENS[job.name]), max(COUNTS[RAGTRUTH if job.name == RAGTRUTH else "halueval"])
-    kept, shown = SampleRecording(beside(job.recording, "samples"), Together(job.model), how), job.shown("samples")
+    drawer = Together(job.model) if shares(job.model) else job.model
+    kept, shown = SampleRecording(beside(job.recording, "samples"), drawer, how), job.shown("samples")
     prompts = list(dict.fromkeys(prompt(answer, answer.evidence) for answer in job.compared))
     for start in range(0, len(prompts), DRAWN_AT_ONCE):
         some = prompts[start : start + DRAWN_AT_ONCE]

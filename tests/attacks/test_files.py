@@ -259,12 +259,25 @@ TRICKS = {
     "deep lists": "x = " + "[" * (toml.DEPTH + 1) * 2,
     "deep and whole": "x = " + "[" * (toml.DEPTH + 40) + "]" * (toml.DEPTH + 40),
     "deep tables": "x = " + "{y=" * (toml.DEPTH + 40) + "1" + "}" * (toml.DEPTH + 40),
+    "deep in turns": "x = " + "[{y=" * (toml.DEPTH + 8) + "1" + "}]" * (toml.DEPTH + 8),
     "many keys": "a=1\n" * (toml.KEYS + 1),
+    "many long keys": f"[{LONG[2:]}]\n" + "".join(f"a{i}.{LONG[4:]}=1\n" for i in range(toml.DOTS // 14)),
+    "many long names": "".join(f"[a{i}.{LONG[4:]}]\n" for i in range(toml.DOTS // 14)),
 }
 
 
 def unreached(_: str) -> dict[str, Any]:
     raise AssertionError("the parser was reached")
+
+
+@pytest.mark.parametrize("end", ["", "\\", "a", "\\\\", '\\"'])
+def test_a_string_without_end_is_looked_over_once(end: str) -> None:
+    """It is one match to the end of the text: if it were none, every quote in it would be tried again, and the time
+    would grow with the square of the length. A backslash at the very end is the trick."""
+    text = '"""' + '\n\\"""a' * 50 + end
+    found = toml.QUOTED.match(text)
+    assert found is not None
+    assert found.end() == len(text)
 
 
 @pytest.mark.parametrize("trick", TRICKS)
@@ -281,7 +294,8 @@ def test_costly_toml_never_reaches_its_parser(monkeypatch: pytest.MonkeyPatch, t
     [
         f'x = "{LONG}"', f"x = '{LONG}' # {LONG}", f'x = """{LONG}\n{LONG}"""', "x = [" + "0.5, " * 1000 + "]",
         f"x = '''\n{LONG}\n'''", "[[x]]\n" * 1000, "x = '" + "[" * 1000 + "'",
-        ".".join("a" * toml.PARTS) + " = 1.5", "x = " + "[" * toml.DEPTH + "]" * toml.DEPTH,
+        ".".join("a" * toml.PARTS) + " = 1.5", "x = [" + "0.5, 1.5, " * toml.DOTS + "2]",
+        "x = " + "[" * toml.DEPTH + "]" * toml.DEPTH,
     ],
 )  # fmt: skip
 def test_what_only_looks_nested_is_read(text: str) -> None:

@@ -88,11 +88,34 @@ def test_graded_losses_have_a_wider_interval_and_sources_none(tmp_path: Path) ->
     assert by_threshold(Study.from_toml(table), tmp_path)["heldout_risk_low"].null_count() == 0
 
 
+def test_losses_are_graded_wherever_they_are(tmp_path: Path) -> None:
+    """Six answers calibrate, and happen to have losses of 0 and 1; what is held out decides too. Mutant killed: losses
+    of calibration alone."""
+    rng = np.random.default_rng(0)
+    loss = rng.choice([0.0, 0.5, 1.0], 200, p=[0.6, 0.25, 0.15])
+    pl.DataFrame({"score": rng.random(200), "loss": loss}).write_parquet(tmp_path / "t.parquet")
+    text = TEXT.replace('records = 400\nunsupported = 0.3\nauc = 0.8\nabout = "x"', 'table = "t.parquet"')
+    study = Study.from_toml(text.replace("[setting]", "[setting]\nsize = 6"))
+    setting, (population,) = study.settings[0], study.populations
+    records = records_of(population, tmp_path)  # type: ignore[arg-type]
+    plain = (seed for seed in range(50) if set(split(records, setting, draws(seed)).calibration.loss) <= {0.0, 1.0})
+    again = study.model_copy(update={"seed": next(plain)})
+    for row in by_threshold(again, tmp_path).iter_rows(named=True):
+        found = bounded_mean(row["heldout_unsupported"], row["heldout_accepted"])
+        assert (row["heldout_risk_low"], row["heldout_risk_high"]) == found
+
+
+def draws(seed: int) -> np.random.Generator:
+    return np.random.default_rng([seed, SPLIT])
+
+
 @pytest.mark.parametrize("count", [1, 5, 40, 300])
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.45, 1.0])
-def test_a_graded_interval_is_where_the_test_turns(count: int, share: float) -> None:
-    """Its ends are the means at which Hoeffding-Bentkus has a p-value of 0.025; it holds the exact one of as many."""
-    total = float(np.floor(count * share))
+@pytest.mark.parametrize("part", [0.0, 0.5])
+def test_a_graded_interval_is_where_the_test_turns(count: int, share: float, part: float) -> None:
+    """Its ends are the means at which Hoeffding-Bentkus has a p-value of 0.025; it holds the exact one of as many. A
+    sum that is no whole number is taken as it is."""
+    total = min(float(np.floor(count * share)) + part, float(count))
     low, high = bounded_mean(total, count)
     for end, hit in ((high, total), (1.0 - low, count - total)):
         if hit == count:
@@ -101,6 +124,8 @@ def test_a_graded_interval_is_where_the_test_turns(count: int, share: float) -> 
             rate, kl = hit / count, lambda a, b: a * np.log(a / b) if a else 0.0
             hoeffding = np.exp(-count * (kl(rate, end) + kl(1.0 - rate, 1.0 - end)))
             assert min(hoeffding, np.e * binom.cdf(np.ceil(hit), count, end)) == pytest.approx(0.025, rel=1e-6)
+    if not total.is_integer():
+        return
     exact = binomtest(int(total), count).proportion_ci(0.95, method="exact")
     assert low <= exact.low + 1e-12
     assert exact.high - 1e-12 <= high

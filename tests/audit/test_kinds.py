@@ -340,10 +340,10 @@ def test_plans_are_made_on_labels_as_wrong_as_those_of_calibration() -> None:
     seen, made = (int(each[:, 1].any(axis=-1).sum()) for each in (missed, invented))
     assert abs(seen - 0.5 * bad) < 5 * math.sqrt(0.25 * bad)
     assert abs(made - bad - 0.2 * good) < 5 * math.sqrt(0.16 * good)
-    printed = Printed(name="q", acceptance=(0.8, 0.4), risk=(0.3, 0.1), about="")
-    drawn = [cell_of(printed, certificate="sealed", label_missed=rate).development for rate in (0.0, 0.999)]
-    some, hardly = (0 if each is None else int(each[:, 1].any(axis=-1).sum()) for each in drawn)
-    assert hardly < 10 < some
+    for other in (Printed(name="q", acceptance=(0.8, 0.4), risk=(0.3, 0.1), about=""), NULL):
+        drawn = [cell_of(other, certificate="sealed", label_missed=rate).development for rate in (0.0, 0.999)]
+        some, hardly = (0 if each is None else int(each[:, 1].any(axis=-1).sum()) for each in drawn)
+        assert hardly < 10 < some
 
 
 def test_enough_is_the_server_s_rule() -> None:

@@ -39,7 +39,7 @@ SHARED = (
     "population",
 )  # fmt: skip
 PAIRS = [*AS_PLANNED.items()]
-OTHER_UNITS = {"reuse"}  # whose thresholds come from the calibration scores: it sets no development records apart
+OTHER_UNITS = {"reuse", "halueval"}  # whose thresholds come from calibration scores: they set no development apart
 
 
 def cell(setting: Setting, *but: str) -> tuple[object, ...]:
@@ -141,6 +141,17 @@ def sides() -> list[dict[str, Any]]:
 ROWS = sides()
 
 
+def part(start: str, end: str) -> str:
+    """What the page says from the one to the other."""
+    return " ".join(TEXT.split()).split(start)[1].split(end)[0]
+
+
+def lines_of(start: str) -> list[list[str]]:
+    """The lines of the table after a paragraph that begins so."""
+    table = TEXT.split(f"\n\n{start}")[1].split("\n\n")[1]
+    return [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+
+
 def most(row: dict[str, Any]) -> bool:
     return bool(row["fired"] * 2 > row["trials"])
 
@@ -159,58 +170,135 @@ def compared(one: str, other: str, what: str, among: list[dict[str, Any]] | None
     return [less, len(both), sum(a > b and not math.isclose(a, b) for a, b in both)]
 
 
+def never(row: dict[str, Any]) -> bool:
+    return not row["fired"]
+
+
 def test_the_lead_counts_what_the_tables_say() -> None:
-    counts = [sum(most(row[side]) for row in ROWS) for side in ("default", "old", "paper")]
-    said = numbers(
-        r"In (\d+) settings of (\d+) studies, the default certifies (\d+) in most trials, the old default (\d+), the"
-        r" paper's rule (\d+)\."
-    )
-    assert said == [len(ROWS), len(PAIRS), *counts]
-    less = sum(row["default"]["fired"] < row["old"]["fired"] for row in ROWS)
-    more = sum(row["default"]["fired"] > row["old"]["fired"] for row in ROWS)
-    assert numbers(r"It certifies less often in (\d+) settings") == [less]
-    assert numbers(r"more often in (\d+)\. It takes all") == [more]
+    sides = ("default", "old", "paper")
+    counts = [sum(how(row[side]) for row in ROWS) for how in (never, most) for side in sides]
+    assert numbers(
+        r"Of (\d+) settings of (\d+) studies, the default never certifies (\d+) \(the old default (\d+), the paper's"
+        r" rule (\d+)\)\. It certifies (\d+) in most trials, the old default (\d+), the paper's rule (\d+)\."
+    ) == [len(ROWS), len(PAIRS), *counts]
+
+
+@pytest.mark.parametrize(("other", "called"), [("paper", "the paper's rule"), ("old", "the old default")])
+def test_the_lead_counts_and_names_every_setting_that_certifies_less_often(other: str, called: str) -> None:
+    pairs = [(row["default"], row[other]) for row in ROWS]
+    lost = [(mine, yours) for mine, yours in pairs if mine["fired"] < yours["fired"]]
+    more = sum(mine["fired"] > yours["fired"] for mine, yours in pairs)
+    assert numbers(rf"Beside {called}, it certifies less often in (\d+) settings, more often in (\d+)\.") == [
+        len(lost), more
+    ]  # fmt: skip
+    shown = [
+        line[3:] for line in lines_of("Certified less often") if line[1:3] == [called.removeprefix("the "), "certified"]
+    ]
+    assert sorted(shown) == sorted([f"{each['fired']}/{each['trials']}" for each in pair] for pair in lost)
+
+
+def test_the_lead_counts_and_names_where_the_papers_rule_accepts_more() -> None:
+    said = numbers(r"it accepts less in (\d+) of (\d+), more in (\d+), with all its events, where the paper's rule")
+    assert said == compared("default", "paper", "acceptance")
+    both = [(row["default"], row["paper"]) for row in ROWS if most(row["default"]) and most(row["paper"])]
+    accepted = [(mine["acceptance"], yours["acceptance"]) for mine, yours in both]
+    less = [[f"{each:.3f}" for each in pair] for pair in accepted if pair[0] < pair[1] and not math.isclose(*pair)]
+    shown = [line[3:] for line in lines_of("Certified less often") if line[1:3] == ["paper's rule", "acceptance"]]
+    assert sorted(shown) == sorted(less)
+
+
+def apart() -> list[list[dict[str, Any]]]:
+    """Settings without privacy, and with."""
+    return [[row for row in ROWS if math.isinf(row["default"]["of"].epsilon) == way] for way in (True, False)]
+
+
+def as_many(row: dict[str, Any]) -> bool:
+    one, other = row["default"]["records"], row["end"]["records"]
+    return bool(abs(one - other) <= 1e-3 * max(one, other))
+
+
+def test_the_lead_compares_what_is_accepted_after_as_many_events() -> None:
     first = compared("default", "old", "acceptance")
     assert numbers(r"beside that the default accepts less in (\d+) of (\d+), more in (\d+), with more records") == first
-    free, private = ([row for row in ROWS if math.isinf(row["default"]["of"].epsilon) == way] for way in (True, False))
+    both = [row for row in ROWS if most(row["default"]) and most(row["end"])]
+    equal = sum(map(as_many, both))
+    assert numbers(r"in most trials \((\d+) settings; in (\d+) more they") == [equal, len(both) - equal]
+    kept = [[row for row in each if row in both and as_many(row)] for each in apart()]
     assert numbers(
         r"accepts less without privacy in (\d+) of (\d+), more in (\d+), and with privacy less in (\d+) of (\d+), more"
         r" in (\d+)\."
-    ) == [*compared("default", "end", "acceptance", free), *compared("default", "end", "acceptance", private)]
-    lost = [tuple(str(row[side]["fired"]) for side in ("default", "old")) for row in ROWS if less_often(row)]
-    named = re.findall(r": (\d+) of \d+ beside (\d+)", TEXT.split("more often in")[0])
-    assert sorted(named) == sorted(lost)
+    ) == [number for each in kept for number in compared("default", "end", "acceptance", each)]
 
 
-def less_often(row: dict[str, Any]) -> bool:
-    return bool(row["default"]["fired"] < row["old"]["fired"])
+def test_sizes_are_rounded_by_few_events() -> None:
+    """Where both use up their events."""
+    both = [row for row in ROWS if most(row["default"]) and most(row["end"]) and as_many(row)]
+    gaps = [row["default"]["records"] - row["end"]["records"] for row in both]
+    assert max(map(abs, gaps)) == 3.0
+    assert "sizes are rounded: by up to 3 events" in TEXT
+
+
+def test_it_takes_all_its_events() -> None:
+    """More than whoever stops at its first certificate."""
+    pairs = [(row["default"], row[other]) for row in ROWS for other in ("old", "paper")]
+    assert all(mine["records"] > yours["records"] for mine, yours in pairs if most(mine) and most(yours))
 
 
 def test_the_lead_counts_what_few_records_take() -> None:
-    fewer, both, more = compared("few", "old", "records")
-    less, _, larger = compared("few", "old", "acceptance")
-    assert numbers(
-        r"it takes more than the old default in (\d+) of (\d+) settings that both certify in most trials, fewer in"
-        r" (\d+), and accepts less in (\d+), more in (\d+)\."
-    ) == [more, both, fewer, less, larger]
-    pairs = [row for row in ROWS if "few" in row and most(row["few"]) and most(row["old"])]
-    gaps = [row["few"]["records"] + LABELLED[row["of"]] - row["old"]["records"] for row in pairs]
-    said = numbers(r"with them it takes more in (\d+), fewer in (\d+)\.")
-    assert said == [sum(gap > 0 for gap in gaps), sum(gap < 0 for gap in gaps)]
+    free, private = apart()
+    for among, called in ((private, "with privacy it"), (free, "Without privacy it")):
+        fewer, both, more = compared("few", "old", "records", among)
+        less, _, larger = compared("few", "old", "acceptance", among)
+        pairs = [row for row in among if "few" in row and most(row["few"]) and most(row["old"])]
+        gaps = [row["few"]["records"] + LABELLED[row["of"]] - row["old"]["records"] for row in pairs]
+        assert numbers(
+            called + r" takes more than the old default in (\d+) of (\d+) settings that both certify in most trials,"
+            r" fewer in (\d+) \(with development records more in (\d+), fewer in (\d+)\), and accepts less in (\d+),"
+            r" more in (\d+)"
+        ) == [more, both, fewer, sum(gap > 0 for gap in gaps), sum(gap < 0 for gap in gaps), less, larger]
+
+
+def test_without_privacy_few_records_may_look_sooner() -> None:
+    """After 50 events, where the old default looks after 1,000."""
+    free = [row for row in apart()[0] if "few" in row]
+    assert {row["default"]["of"].sites * 10 for row in free} == {50}
+    assert min(row["old"]["records"] for row in free if row["old"]["fired"]) >= 1_000
+    assert "it may look after 50 events, the old default after 1,000" in TEXT
+
+
+NAMES = {"paper": "paper's rule", "old": "old default", "default": "default", "few": "for few records",
+         "end": "old default, all events"}  # fmt: skip
+
+
+def lead_names(side: str) -> str:
+    return f"{'planned' if side == 'few' else 'of the'} {NAMES[side]}"
+
+
+def test_the_lead_says_where_held_out_answers_have_a_risk_above_target() -> None:
+    said = f" {part('thresholds is above target in ', ' of settings with a certificate')}"
+    shown = [line[1:] for line in lines_of("Held-out risk above target.")]
+    for side, name in NAMES.items():
+        held = [row for row in ROWS if side in row and row[side]["fired"] and row[side]["heldout_accepted"]]
+        assert {row["of"] for row in held} == {"c1", "halueval"}
+        risks = [
+            (row[side]["of"].target_risk, row[side]["heldout_unsupported"] / row[side]["heldout_accepted"])
+            for row in held
+        ]
+        above = [(target, risk) for target, risk in risks if risk > target]
+        assert f" {len(above)} of {len(held)} {lead_names(side)}," in said
+        expected = [[name, f"{target:.2f}", f"{risk:.3f}"] for target, risk in above]
+        assert sorted(line for line in shown if line[0] == name) == sorted(expected)
 
 
 def test_every_side_says_its_own_false_certificates() -> None:
-    names = {"paper": "of the paper's rule", "old": "of the old default", "default": "of the default",
-             "few": "planned for few records", "end": "of the old default, all events"}  # fmt: skip
-    said = TEXT.split("the truth is enumerated: ")[1].split("\n\n")[0]
-    for side, name in names.items():
+    said = f" {part('the truth is enumerated: ', ' That is not the same')}".replace(".", ",")
+    shown = [line[1:] for line in lines_of("False certificates, of those issued.")]
+    for side, name in NAMES.items():
         here = [row[side] for row in ROWS if side in row]
         failed, fired = (sum(row[what] for row in here) for what in ("failures", "fired"))
-        found = re.search(rf"(\d+) of ([\d,]+) {name}(?: \((.*?)\))?(?:, \d|\.$)", said)
-        assert found is not None, name
-        assert [int(each.replace(",", "")) for each in found.groups()[:2]] == [failed, fired]
-        where = re.findall(r": (\d+)(?:;|$)", found[3] or "")
-        assert [int(each) for each in where] == [row["failures"] for row in here if row["failures"]]
+        assert f" {failed} of {fired:,} {lead_names(side)}," in said
+        wrong = [[name, f"{row['failures']}/{row['fired']}"] for row in here if row["failures"]]
+        assert sorted(line for line in shown if line[0] == name) == sorted(wrong)
 
 
 def test_every_setting_stands_on_the_page_with_all_its_sides() -> None:

@@ -32,6 +32,7 @@ from fedsrc.scores.models.drawing import chances, cut, pick, request_seed
 from fedsrc.scores.models.embedding import Embedded
 from fedsrc.scores.models.entailment import Entailed, Pair, label_columns
 from fedsrc.scores.models.model import Prompted, Sample, Sampling, TokenScores, Wanted
+from fedsrc.scores.models.transformers_sampling import ended
 from fedsrc.scores.recordings.samples import SampleRecording
 from fedsrc.scores.scoring import Means, score_answers
 from tests.support.answers import write_answers
@@ -166,6 +167,40 @@ def test_draws_follow_the_probabilities() -> None:
 def test_stops() -> None:
     assert cut("one\nQuestion: two\nContext:", ("\nContext:", "\nQuestion:")) == "one"
     assert cut("one", ("\nContext:",)) is None
+
+
+class Bytes:
+    """Tokens as text where a run of bytes that are no character becomes one mark each, its line feeds too."""
+
+    ends = frozenset({6})
+    tokens = ("Rome", b"\n", b"\xe2", " is", " big", b"\n", "")
+
+    def text(self, ids: Sequence[int]) -> str:
+        found, run = "", b""
+        for token in (*(self.tokens[i] for i in ids), ""):
+            if isinstance(token, bytes):
+                run += token
+                continue
+            try:
+                found += run.decode()
+            except UnicodeDecodeError:
+                found += "\ufffd" * len(run)
+            found, run = found + token, b""
+        return found
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ([0, 1, 2, 3, 4, 5], ("Rome\ufffd\ufffd is big", 6)),  # the first line feed was part of no character
+        ([0, 1, 2, 3, 4, 6], ("Rome\ufffd\ufffd is big", 6)),
+        ([0, 1, 3], ("Rome", 2)),
+        ([0, 3, 4], None),
+    ],
+)
+def test_a_stopped_response_counts_the_tokens_of_its_text(ids: list[int], expected: tuple[str, int] | None) -> None:
+    """Mutant killed: tokens up to the first that shows any stop, one that later tokens take back."""
+    assert ended(Bytes(), ids, Sampling(max_tokens=16, stops=("\n",))) == expected
     with pytest.raises(FedsrcError, match="temperature above 0"):
         Sampling(temperature=0.0)
 

@@ -201,7 +201,7 @@ def build(setting: Setting, population: Population, *, seed: int, folder: Path) 
         seen = mislabelled(parts.development, *errors, np.random.default_rng([seed, LABEL]))
         parts = replace(parts, development=seen)
     indices = dealt(parts, setting, np.random.default_rng([seed, DEAL]))
-    binary = bool(np.isin(parts.calibration.loss, (0.0, 1.0)).all())
+    binary = all(np.isin(each.loss, (0.0, 1.0)).all() for each in (parts.calibration, parts.development, parts.heldout))
     answers = most_answers(records, np.ones(len(records), dtype=np.bool_)) if setting.unit == "source" else 1
     own = groups if setting.groups == "each" else (None,)
     registration = _registration(
@@ -391,6 +391,8 @@ def _from_boundary(setting: Setting, population: Boundary, rng: np.random.Genera
     )
     good = boundary.Mix(count, 0, shown)
     seen = boundary.laws(registration, spread=0.0, graded=population.graded, drift=0.0, mix=good).deployed[0]
+    if setting.label_missed or setting.label_invented:
+        seen = relabelled(seen, registration.histograms.kind, setting.label_missed, setting.label_invented)
     return replace(made, development=_drawn(seen, rng, count * DEVELOPMENT))
 
 

@@ -1,7 +1,8 @@
 """What held-out answers say of every threshold: accepted, unsupported, and an interval of their risk.
 
-Binary losses have the exact interval, graded ones that of Hoeffding and Bentkus, which is wider; sources of several
-answers have none, for their answers are not independent.
+Binary losses have the exact interval, graded ones that of Hoeffding and Bentkus, which is wider. Where a unit is a
+source of several answers there is none, for its answers are not independent; where it is an answer, answers count as
+independent, also those that share a source.
 
 A threshold's interval holds by itself. A study looks at many thresholds, and picks one by its certificate alone.
 """
@@ -86,7 +87,6 @@ def bounded_mean(total: float, count: int, confidence: float = 0.95) -> tuple[fl
             p = hoeffding_bentkus(np.asarray([total]), np.asarray([float(count)]), mean)
             return float(p[0]) - (1.0 - confidence) / 2
 
-        start = total / count
-        return 1.0 if excess(1.0) > 0.0 else float(brentq(excess, start, 1.0, xtol=1e-12))
+        return 1.0 if excess(1.0) > 0.0 else float(brentq(excess, total / count, 1.0, xtol=1e-12))
 
     return 1.0 - highest(count - total), highest(total)

@@ -77,7 +77,8 @@ def notes_on(study: Study, table: pl.DataFrame) -> list[str]:
         notes.append(f"Surrogate populations, not data: {', '.join(surrogates)}.")
     if any(isinstance(each, Boundary) and each.bad is None for each in study.populations):
         notes.append(
-            "At the boundary of the null every certificate is false: there, read 'fired' as false certificates."
+            "At the boundary of the null every certificate counts as false (with any more risk it would be): there,"
+            " read 'fired' as false certificates."
         )
     if any(setting.groups == "each" for setting in study.settings):
         notes.append(

@@ -99,7 +99,7 @@ class Printed(Frozen):
 
 
 class Boundary(Grown):
-    """A null: at every threshold the deployment mixture's risk is the target exactly, so every certificate is false.
+    """A null: at every threshold the deployment mixture's risk is the target: every certificate counts as false.
 
     spread     how far the sites' risks lie from the target, alternately above and below
     answers    answers per source, in two halves of equal answers; 1: records

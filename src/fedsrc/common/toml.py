@@ -12,10 +12,11 @@ import tomllib
 from typing import Any
 
 PARTS = 16  # of a dotted key, or of the name of a table
+DOTS = 100_000  # in all of these
 DEPTH = 32  # brackets in brackets
 KEYS = 500_000
 QUOTED = re.compile(  # groups may backtrack: possessive ones match wrongly in Python 3.11 before 3.11.5
-    r'"""[^"\\]*+(?:(?:\\.|"(?!""))[^"\\]*+)*(?:"{3,5}|\Z)'  # one that never ends takes all that follows with it:
+    r'"""[^"\\]*+(?:(?:\\.|"(?!""))[^"\\]*+)*(?:"{3,5}|\\?\Z)'  # one that never ends takes all that follows with it:
     r"|'''[^']*+(?:'(?!'')[^']*+)*(?:'{3,5}|\Z)"  # there the parser stops, too
     r'|"[^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*"?'
     r"|'[^'\n]*+'?"
@@ -24,6 +25,8 @@ QUOTED = re.compile(  # groups may backtrack: possessive ones match wrongly in P
 )
 BLANK = re.compile(r"[ \t]+")
 DOTTED = re.compile(rf"(?:\.[\w-]*+){{{PARTS}}}")
+NAMED = re.compile(r"(?<![\w.-])[\w.-]++[=\]]")  # a key or a table's name; the last number of a list, too
+PAIR = re.compile(r"\[\]|\{\}")
 NO_BRACKETS = re.compile(r"[^][{}]+")
 
 
@@ -32,6 +35,8 @@ def parse_toml(text: str) -> dict[str, Any]:
     bare = BLANK.sub("", QUOTED.sub("q", text))
     if DOTTED.search(bare):
         raise ValueError(f"a key has more than {PARTS} parts")
+    if sum(each.count(".") for each in NAMED.findall(bare)) > DOTS:
+        raise ValueError(f"its keys have more than {DOTS:,} dots")
     if _nested(NO_BRACKETS.sub("", bare)):
         raise ValueError(f"it is nested more than {DEPTH} deep")
     if bare.count("=") > KEYS:
@@ -42,5 +47,5 @@ def parse_toml(text: str) -> dict[str, Any]:
 def _nested(brackets: str) -> bool:
     """Whether brackets are too deep: pairs are taken out from the inside. A few without a partner are the parser's."""
     for _ in range(DEPTH):
-        brackets = brackets.replace("[]", "").replace("{}", "")
+        brackets = PAIR.sub("", brackets)
     return len(brackets) > DEPTH

@@ -6,9 +6,8 @@ has random numbers of its own, so it does not depend on what is drawn beside it,
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -25,6 +24,15 @@ CHECK = 16  # tokens between two looks at which responses have ended
 HELD = 16384  # tokens of keys and values that a CPU holds at once
 FEW = 1024  # tokens that are sorted, where they are enough
 SHARE = 0.35  # of a GPU's free memory that keys and values may take
+
+
+class Tokens(Protocol):
+    """What says which tokens end a response, and what tokens are as text."""
+
+    @property
+    def ends(self) -> Collection[int]: ...
+
+    def text(self, ids: Sequence[int]) -> str: ...
 
 
 class PromptsRead(NamedTuple):
@@ -115,7 +123,7 @@ def _drawn(model: Reader, going: Copied, wanted: Sequence[Wanted], how: Sampling
         ids[live, step] = token
         logprobs[live, step] = row.gather(1, token[:, None])[:, 0].double()
         if (step + 1) % CHECK == 0:
-            unended = [i for i, own in enumerate(ids[live, : step + 1].tolist()) if _ended(model, own, how) is None]
+            unended = [i for i, own in enumerate(ids[live, : step + 1].tolist()) if ended(model, own, how) is None]
             if not unended:
                 break
             if len(unended) < len(live):
@@ -154,7 +162,7 @@ def _among(likeliest: Any, chance: torch.Tensor, how: Sampling) -> Any:
     return likeliest.indices.gather(1, torch.minimum(place, kept - 1))[:, 0]
 
 
-def _ended(model: Reader, ids: Sequence[int], how: Sampling) -> tuple[str, int] | None:
+def ended(model: Tokens, ids: Sequence[int], how: Sampling) -> tuple[str, int] | None:
     """Return text and number of tokens of a response that has ended; None for one that goes on."""
     ends = model.ends
     stop = next((i for i, each in enumerate(ids) if each in ends), None)
@@ -162,11 +170,11 @@ def _ended(model: Reader, ids: Sequence[int], how: Sampling) -> tuple[str, int] 
     shorter = cut(text, how.stops)
     if shorter is None:
         return None if stop is None else (text, stop + 1)
-    count = bisect_left(range(1, len(ids) + 1), True, key=lambda k: cut(model.text(ids[:k]), how.stops) is not None) + 1
-    return shorter, count
+    # One by one: bytes of an unfinished character change the text before them, so a stop can come, go and come again.
+    return shorter, next(k for k in range(1, len(ids) + 1) if cut(model.text(ids[:k]), how.stops) == shorter)
 
 
 def _sample(model: Reader, ids: Sequence[int], logprobs: Any, how: Sampling) -> Sample:
-    ended = _ended(model, ids, how)
-    text, count = (model.text(ids), len(ids)) if ended is None else ended
-    return Sample(text, np.minimum(logprobs[:count], 0.0), ended is not None)
+    end = ended(model, ids, how)
+    text, count = end or (model.text(ids), len(ids))
+    return Sample(text, np.minimum(logprobs[:count], 0.0), end is not None)
