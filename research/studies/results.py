@@ -123,8 +123,8 @@ def distil(name: str, folder: Path, tables: Path) -> Result:
 
 
 def compact(frame: pl.DataFrame) -> pl.DataFrame:
-    """Records without what no figure needs and without digits that differ from processor to processor; bounds only
-    where a trial fired, and in the first, in single precision."""
+    """Records without what no figure needs and without the last digits, which may differ from processor to processor;
+    bounds only where a trial fired, and in the first, in single precision."""
     bounds = [name for name in WHERE_FIRED if name in frame.columns]
     fired = pl.col("fired").fill_null(value=False) | (pl.col("trial") == 0)
     kept = frame.drop([name for name in DROPPED if name in frame.columns])

@@ -12,6 +12,7 @@ PLANNED = {name: name.replace("today", "planned") for name in STUDIES}  # the sa
 AS_PLANNED = {
     "privacy-curve": "planned-curve",
     "scores-halueval": "planned-scores",
+    "scores-controls": "planned-controls",
     "halueval": "planned-hecurve",
     **{
         name: f"planned-{name}"

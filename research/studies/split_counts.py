@@ -104,17 +104,23 @@ def section(found: list[Row]) -> list[str]:
     return [ABOUT.format(trials=trials), markdown(HEAD, body), SOURCE]
 
 
+FORMS = (*["{}"] * (len(SHOWN) + 1), "{} / {}", *["{} / {}, {}"] * 3, "{} / {} / {}")  # of a line's cells
+
+
+def _numbers(each: Counts) -> list[tuple[int, ...]]:
+    """Return what stands in a line, cell by cell."""
+    compared_ = [(one.less, one.more, one.both) for one in (each.accepted, each.public)]
+    records = (each.records.more, each.records.less, each.records.both)
+    most = [(each.most[side],) for side in SHOWN]
+    return [*most, (each.never,), (each.less_often, each.more_often), *compared_, records, each.false]
+
+
 def _means(all_: list[Counts]) -> list[str]:
     """The last line: means over the other splits."""
-    numbers = [*([one.most[side] for one in all_] for side in SHOWN), [one.never for one in all_]]
-    shown = [f"{sum(each) / len(all_):.1f}" for each in numbers]
-    return ["mean of the others", *shown, *[""] * (len(HEAD) - 1 - len(shown))]
+    cells = zip(*map(_numbers, all_), strict=True)
+    means = ([f"{sum(column) / len(all_):.1f}" for column in zip(*each, strict=True)] for each in cells)
+    return ["mean of the others", *(form.format(*each) for form, each in zip(FORMS, means, strict=True))]
 
 
 def _line(name: str, each: Counts) -> list[str]:
-    accepted, public, records = each.accepted, each.public, each.records
-    return [
-        name, *(f"{each.most[side]}" for side in SHOWN), f"{each.never}", f"{each.less_often} / {each.more_often}",
-        f"{accepted.less} / {accepted.more}, {accepted.both}", f"{public.less} / {public.more}, {public.both}",
-        f"{records.more} / {records.less}, {records.both}", " / ".join(map(str, each.false)),
-    ]  # fmt: skip
+    return [name, *(form.format(*cell) for form, cell in zip(FORMS, _numbers(each), strict=True))]

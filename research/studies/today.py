@@ -15,6 +15,7 @@ from research.studies.results import Result
 from research.studies.sides import KEYS, OLD, PAPER, PLANNED, SIDES, STUDIES, Row, apart, compared, mostly
 
 SHOWN = ("fired", "trials", "failures", "violations", "records", "acceptance", "risk", "reuse", "heldout_exceeds")
+ISSUED = ("failures", "fired")
 ALL_HEAD = [
     "population", "target", "epsilon", "floor", "paper's rule", "acceptance", "old default", "acceptance", "default",
     "acceptance", "public development", "acceptance", "risk", "reuse", "held-out risk", "95% interval",
@@ -42,7 +43,7 @@ LIMITS = (
     " enough acceptance; the floor in the table is the least among 20 thresholds, and others, as a plan's own grid has"
     " them, can be lower. Near it a certificate needs more records than exist; where a target is never certified, the"
     " score does not separate well enough. *Records*: these are events drawn with replacement"
-    " from a few hundred to a few thousand labelled answers; 'reuse' says how often each was drawn. An epsilon then"
+    " from 463 to 11,000 labelled answers; 'reuse' says how often each was drawn. An epsilon then"
     " protects one event, not the answer behind it. With every source used once there are too few of them for the"
     " stricter targets (above). *Privacy*: at epsilon 1 the noise, not the sampling, decides how many records"
     " are needed, and how well development records can be told apart."
@@ -62,6 +63,10 @@ ALL_NOTES = (
     " source; their intervals are too narrow for that reason. HaluEval is scored by lift, and answer length alone does"
     " better than lift on its question answering ([scores](scores-halueval.md))."
 )
+LABELLED = {  # development records
+    "RAGTruth QA": 125, "RAGTruth test": 402, "HaluEval QA": 3_000, "HaluEval dialogue": 3_000,
+    "HaluEval summarization": 600,
+}  # fmt: skip
 FIRST_NOTES = (
     "Records to the first certificate, where a run stops: means over trials that certified. 'For few records' is the"
     " default with `--objective records`: up to 15 registered looks with privacy, a look after every round without."
@@ -183,22 +188,42 @@ def _less_accepted(found: list[Row]) -> str:
 
 
 def _more_records(found: list[Row]) -> str:
-    (both, fewer, more), free = (compared(part, ("few", "old"), "records") for part in apart(found))
+    private, free = (_takes(part) for part in apart(found))
     sooner = sum(mostly(row, "default") and mostly(row, "old") and row["old_records"] < 30_000 for row in found)
     return (
         f"It takes all 30,000 records, where the old default stops at its first certificate with fewer ({sooner}"
-        f" combinations). Planned for few records, with privacy it takes more than the old default in {more} of {both}"
-        f" combinations, fewer in {fewer}; without privacy more in {free.more} of {free.both}, fewer in {free.less}: it"
-        " may look after 50 events then, the old default after 1,000."
+        f" combinations). Planned for few records, with privacy it takes {private}. Without privacy it takes {free}: it"
+        " may look after 50 events then, the old default after 1,000. Development records count where they are said to:"
+        " a plan reads their labels, the old default does not."
     )
 
 
+def _takes(found: list[Row]) -> str:
+    takes, kept = (compared(found, ("few", "old"), what) for what in ("records", "acceptance"))
+    whole = compared([{**row, "few_records": _with_labels(row)} for row in found], ("few", "old"), "records")
+    return (
+        f"more records than the old default in {takes.more} of {takes.both} combinations, fewer in {takes.less} (with"
+        f" development records more in {whole.more}, fewer in {whole.less}), and accepts less in {kept.less}, more in"
+        f" {kept.more}"
+    )
+
+
+def _with_labels(row: Row) -> float:
+    read = next(count for name, count in LABELLED.items() if row["population"].startswith(name))
+    return float(row["few_records"] or 0) + read
+
+
 def _false(found: list[Row]) -> str:
-    counts = {side: [sum(row[f"{side}_{what}"] for row in found) for what in ("failures", "fired")] for side in SIDES}
+    private, _ = apart(found)  # without privacy development is public anyway
+    counts = {
+        side: [sum(row[f"{side}_{what}"] for row in (private if side == "public" else found)) for what in ISSUED]
+        for side in SIDES
+    }
     wrong = ", ".join(
         f"{counts[side][0]} of {counts[side][1]:,} {name}"
         for side, name in (
-            ("default", "of the default"), ("few", "planned for few records"), ("old", "of the old default"),
+            ("default", "of the default"), ("public", "planned on exact development records, with privacy"),
+            ("few", "planned for few records"), ("old", "of the old default"),
             ("old_all", "of the old default with all records"), ("paper", "of the paper's rule"),
         )
     )  # fmt: skip

@@ -262,6 +262,8 @@ TRICKS = {
     "deep in turns": "x = " + "[{y=" * (toml.DEPTH + 8) + "1" + "}]" * (toml.DEPTH + 8),
     "many keys": "a=1\n" * (toml.KEYS + 1),
     "many long keys": f"[{LONG[2:]}]\n" + "".join(f"a{i}.{LONG[4:]}=1\n" for i in range(toml.DOTS // 14)),
+    "a key with dashes": ".".join(["a-"] * (toml.PARTS + 1)) + " = 1",
+    "many keys with dashes": f"[{LONG[2:]}]\n" + "".join(f"-{i}{'.a-' * 14}=1\n" for i in range(toml.DOTS // 14)),
     "many long names": "".join(f"[a{i}.{LONG[4:]}]\n" for i in range(toml.DOTS // 14)),
 }
 
@@ -278,6 +280,12 @@ def test_a_string_without_end_is_looked_over_once(end: str) -> None:
     found = toml.QUOTED.match(text)
     assert found is not None
     assert found.end() == len(text)
+
+
+def test_a_name_is_looked_over_once() -> None:
+    """From its first letter: if every other began one too, time would grow with the square of its length."""
+    assert toml.NAMED.match("a" * 50 + "=") is not None
+    assert toml.NAMED.match("a" * 50 + "=", 1) is None
 
 
 @pytest.mark.parametrize("trick", TRICKS)

@@ -16,11 +16,12 @@ import polars as pl
 import pytest
 from scipy.stats import binom, binomtest
 
-from fedsrc.audit.cell import SPLIT, split
+from fedsrc.audit.cell import SPLIT, build, split
 from fedsrc.audit.heldout import bounded_mean, by_threshold
 from fedsrc.audit.study import Study
 from fedsrc.audit.study_records import records_of
 from fedsrc.cli.main import main
+from fedsrc.errors import FedsrcError
 
 TEXT = """
 name = "held out"
@@ -103,6 +104,30 @@ def test_losses_are_graded_wherever_they_are(tmp_path: Path) -> None:
     for row in by_threshold(again, tmp_path).iter_rows(named=True):
         found = bounded_mean(row["heldout_unsupported"], row["heldout_accepted"])
         assert (row["heldout_risk_low"], row["heldout_risk_high"]) == found
+
+
+def test_label_errors_need_losses_of_0_and_1(tmp_path: Path) -> None:
+    """Though all that calibrates has such losses: a missed loss of 0.25 would be 0.75. Mutants killed: development
+    losses left out of what is graded, or looked at after labels were changed."""
+    rng = np.random.default_rng(0)
+    frame = pl.DataFrame({"score": rng.random(200), "loss": rng.choice([0.0, 0.5, 1.0], 200)})
+    frame.write_parquet(tmp_path / "t.parquet")
+    text = TEXT.replace('records = 400\nunsupported = 0.3\nauc = 0.8\nabout = "x"', 'table = "t.parquet"')
+    study = Study.from_toml(text.replace("[setting]", "[setting]\nsize = 6"))
+    (population,) = study.populations
+    records = records_of(population, tmp_path)  # type: ignore[arg-type]
+
+    def graded(seed: int) -> list[bool]:
+        parts = split(records, study.settings[0], draws(seed))
+        return [not set(each.loss) <= {0.0, 1.0} for each in (parts.development, parts.calibration)]
+
+    seed = next(each for each in range(200) if graded(each) == [True, False])
+    for wrong in ({"label_missed": 0.9}, {"label_invented": 0.9}):
+        with pytest.raises(FedsrcError, match="has graded losses"):
+            build(study.settings[0].model_copy(update=wrong), population, seed=seed, folder=tmp_path)
+    made = build(study.settings[0], population, seed=seed, folder=tmp_path)
+    assert made.registration.privacy.loss_grid > 1
+    assert made.development is not None
 
 
 def draws(seed: int) -> np.random.Generator:

@@ -326,8 +326,8 @@ def test_a_noised_release_of_development_units_decides_thresholds_and_plan() -> 
 
 
 def test_plans_are_made_on_labels_as_wrong_as_those_of_calibration() -> None:
-    """Binomial counts within 5 deviations: a false alarm has a chance below 1e-6. Mutants: true labels, missed and
-    invented exchanged, scores that move with labels."""
+    """Binomial counts within 5 deviations: a false alarm has a chance below 1e-6. Mutants: true labels, in the release
+    of development units too, missed and invented exchanged, scores that move with labels."""
     law = Binormal(name="p", records=20_000, unsupported=0.3, auc=0.9, about="")
     ways: tuple[dict[str, Any], ...] = ({}, {"label_missed": 0.5}, {"label_invented": 0.2})
     true, missed, invented = (cell_of(law, certificate="sealed", **way).development for way in ways)
@@ -340,6 +340,13 @@ def test_plans_are_made_on_labels_as_wrong_as_those_of_calibration() -> None:
     seen, made = (int(each[:, 1].any(axis=-1).sum()) for each in (missed, invented))
     assert abs(seen - 0.5 * bad) < 5 * math.sqrt(0.25 * bad)
     assert abs(made - bad - 0.2 * good) < 5 * math.sqrt(0.16 * good)
+    whole, half = (cell_of(law, certificate="sealed", thresholds_from="noised", **way).release for way in ways[:2])
+    assert whole is not None
+    assert half is not None
+    assert whole.grid == half.grid
+    unsupported = [np.array(each.second) for each in (whole, half)]
+    assert (unsupported[0] > 1000).sum() > 10
+    assert np.abs(unsupported[1] / unsupported[0] - 0.5)[unsupported[0] > 1000].max() < 0.2
     for other in (Printed(name="q", acceptance=(0.8, 0.4), risk=(0.3, 0.1), about=""), NULL):
         drawn = [cell_of(other, certificate="sealed", label_missed=rate).development for rate in (0.0, 0.999)]
         some, hardly = (0 if each is None else int(each[:, 1].any(axis=-1).sum()) for each in drawn)

@@ -426,15 +426,16 @@ def test_private_sequence_takes_noise_and_records_together() -> None:
 
 
 def test_local_only_summaries() -> None:
-    """Two sites, one certifies its second threshold and one nothing; records 1 : 3."""
+    """Two sites, one certifies its second threshold and one nothing; records 1 : 3, populations 4 : 1."""
     certified = np.array([[[False, True, True], [False, False, False]]])
     lower = np.array([[[0.9, 0.6, 0.2], [0.9, 0.5, 0.3]]])
     none = np.full_like(lower, np.nan)
     A = np.zeros((1, 2, 3))
     seen = gather(A.sum(axis=1), A.sum(axis=1), [400], sites=Sites(A, A, np.array([[100.0, 300.0]])))
-    found = local_only.summary(Verdict(certified, none, none, lower), seen)
+    found = local_only.summary(Verdict(certified, none, none, lower), seen, np.array([40.0, 10.0]))
     assert found.macro[0] == pytest.approx(0.3)
     assert found.weighted[0] == pytest.approx(0.15)
+    assert found.population[0] == pytest.approx(0.48)
     assert found.certified_share[0] == 0.5
 
 

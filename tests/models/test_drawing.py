@@ -2,8 +2,8 @@
 
 Chance of a false alarm: none but for rounding; no number decides between two tokens here within the tolerance.
 Mutants killed: a response going on from another prompt, padding attended to, a place that starts at the padded width,
-heads in another order, the scale left out, an ended response whose place is taken over, own tokens left out; a row
-that needs more than the likeliest tokens picked among these.
+heads in another order, the scale left out, an ended response that keeps its place, its cache or its mask while another
+goes, own tokens left out; a row that needs more than the likeliest tokens picked among these.
 """
 
 from __future__ import annotations
@@ -27,14 +27,18 @@ WANTED = [Wanted(PROMPTS[row], place) for row, place in [(0, 0), (1, 0), (0, 1),
 HOW = Sampling(max_tokens=36, stops=("\n",))
 
 
-def test_what_is_shared_draws_the_same(model: TransformersModel) -> None:
+def test_what_is_shared_draws_the_same(model: TransformersModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All in one batch, where those that go on are not the first ones, and each as if it were alone."""
+    alone = [model.sample([each], HOW)[0] for each in WANTED]
+    monkeypatch.setattr(model, "budget", 5_000)
     copied, shared = model.sample(WANTED, HOW), Together(model).sample(WANTED, HOW)
-    assert [each.text for each in shared] == [each.text for each in copied]
+    assert [each.text for each in shared] == [each.text for each in copied] == [each.text for each in alone]
     for one, other in zip(shared, copied, strict=True):
         assert one.finished == other.finished
         np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-3)
     lengths = [len(each.logprobs) for each in copied]
     assert min(lengths) <= 16 < max(lengths), "some leave the batch, and some go on"
+    assert [each > 16 for each in lengths] != sorted((each > 16 for each in lengths), reverse=True)
 
 
 def test_rows_that_need_the_whole_vocabulary_sort_alone() -> None:

@@ -3,8 +3,9 @@
 Mutants killed: a planned study of another seed, number of trials, population, split, partition, shift, size or label
 error; a default that is not what a plan takes (open with privacy, more looks, exact development records); a setting
 left out that a plan could have; sides, releases or policies exchanged; a lost setting not counted or not named; ties
-counted as losses; settings that only one side certifies counted as compared; false certificates of another side;
-development records not counted, or counted twice.
+counted as losses; settings that only one side certifies counted as compared; false certificates of another side, or
+those of missed labels among the others; made-up laws counted as real answers; development records not counted, or
+counted twice; the smallest losses named for the largest.
 
 Chance of a false alarm: none, it compares published files.
 """
@@ -129,6 +130,8 @@ def sides() -> list[dict[str, Any]]:
             for side, *what in shown:
                 if [row["method"], of.release] == what and of.policy == "first":
                     base.setdefault(tuple(getattr(of, key) for key in keys), {})[side] = row
+            if [row["method"], of.release, of.policy] == ["fed-src-c", foreign, "final"]:
+                base.setdefault(tuple(getattr(of, key) for key in keys), {})["paper_end"] = row
         for row in mine:
             of = row["of"]
             plan = "few" if of.objective == "records" else "default"
@@ -188,7 +191,7 @@ def test_the_lead_counts_and_names_every_setting_that_certifies_less_often(other
     pairs = [(row["default"], row[other]) for row in ROWS]
     lost = [(mine, yours) for mine, yours in pairs if mine["fired"] < yours["fired"]]
     more = sum(mine["fired"] > yours["fired"] for mine, yours in pairs)
-    assert numbers(rf"Beside {called}, it certifies less often in (\d+) settings, more often in (\d+)\.") == [
+    assert numbers(rf"Beside {called}, it certifies less often in (\d+) settings, more often in (\d+)[.,]") == [
         len(lost), more
     ]  # fmt: skip
     shown = [
@@ -200,34 +203,69 @@ def test_the_lead_counts_and_names_every_setting_that_certifies_less_often(other
 def test_the_lead_counts_and_names_where_the_papers_rule_accepts_more() -> None:
     said = numbers(r"it accepts less in (\d+) of (\d+), more in (\d+), with all its events, where the paper's rule")
     assert said == compared("default", "paper", "acceptance")
-    both = [(row["default"], row["paper"]) for row in ROWS if most(row["default"]) and most(row["paper"])]
-    accepted = [(mine["acceptance"], yours["acceptance"]) for mine, yours in both]
-    less = [[f"{each:.3f}" for each in pair] for pair in accepted if pair[0] < pair[1] and not math.isclose(*pair)]
-    shown = [line[3:] for line in lines_of("Certified less often") if line[1:3] == ["paper's rule", "acceptance"]]
-    assert sorted(shown) == sorted(less)
+    said = numbers(r"\(registered, tasks\), the default accepts less in (\d+) of (\d+), more in (\d+)\.")
+    assert {row["of"] for row in ROWS if "paper_end" in row} == {"registered", "tasks"}
+    assert said == compared("default", "paper_end", "acceptance")
+
+
+def accepted_less(other: str, among: list[dict[str, Any]]) -> list[tuple[float, float]]:
+    pairs = [(row["default"], row[other]) for row in among if other in row]
+    both = [(mine["acceptance"], yours["acceptance"]) for mine, yours in pairs if most(mine) and most(yours)]
+    return [(mine, yours) for mine, yours in both if mine < yours and not math.isclose(mine, yours)]
+
+
+@pytest.mark.parametrize("other", ["paper", "paper_end", "old"])
+def test_who_stops_early_and_accepts_more_is_named(other: str) -> None:
+    shown = [line[3:] for line in lines_of("Certified less often") if line[1:3] == [NAMES[other], "acceptance"]]
+    assert sorted(shown) == sorted([f"{each:.3f}" for each in pair] for pair in accepted_less(other, ROWS))
+
+
+def test_the_largest_losses_after_as_many_events_are_named() -> None:
+    less = sorted(accepted_less("end", [row for row in ROWS if as_many(row)]), key=lambda pair: pair[0] - pair[1])
+    assert numbers(r"after as many events: the (\d+) largest of (\d+) such settings") == [10, len(less)]
+    shown = [line[1:] for line in lines_of("Less acceptance than the old default after as many")]
+    assert shown == [[f"{each:.3f}" for each in pair] for pair in less[:10]]
+
+
+def made_up(row: dict[str, Any]) -> bool:
+    return not isinstance(study_of(row["of"]).by_name[row["default"]["of"].population], Demo | StudyTable)
 
 
 def apart() -> list[list[dict[str, Any]]]:
-    """Settings without privacy, and with."""
-    return [[row for row in ROWS if math.isinf(row["default"]["of"].epsilon) == way] for way in (True, False)]
+    """Settings without privacy; with privacy on real answers; with privacy on made-up laws."""
+    private = [row for row in ROWS if not math.isinf(row["default"]["of"].epsilon)]
+    kinds = [[row for row in private if made_up(row) == way] for way in (False, True)]
+    return [[row for row in ROWS if row not in private], *kinds]
 
 
 def as_many(row: dict[str, Any]) -> bool:
+    if not (most(row["default"]) and most(row["end"])):
+        return False
     one, other = row["default"]["records"], row["end"]["records"]
     return bool(abs(one - other) <= 1e-3 * max(one, other))
+
+
+def test_the_lead_says_what_is_made_up() -> None:
+    laws = [(row["default"]["fired"], row["old"]["fired"]) for row in ROWS if made_up(row)]
+    expected = [sum(mine < yours for mine, yours in laws), sum(mine > yours for mine, yours in laws)]
+    assert numbers(r"of which (\d+) and (\d+) are of made-up laws") == expected
 
 
 def test_the_lead_compares_what_is_accepted_after_as_many_events() -> None:
     first = compared("default", "old", "acceptance")
     assert numbers(r"beside that the default accepts less in (\d+) of (\d+), more in (\d+), with more records") == first
     both = [row for row in ROWS if most(row["default"]) and most(row["end"])]
-    equal = sum(map(as_many, both))
-    assert numbers(r"in most trials \((\d+) settings; in (\d+) more they") == [equal, len(both) - equal]
-    kept = [[row for row in each if row in both and as_many(row)] for each in apart()]
+    assert numbers(r"in most trials \((\d+) settings\)") == [sum(map(as_many, both))]
+    parts = [[row for row in each if as_many(row)] for each in apart()] + [[row for row in both if not as_many(row)]]
+    kept = [compared("default", "end", "acceptance", each) for each in parts]
+    less, count, more = kept.pop()
+    unequal = r"In (\d+) more they certify after unequal numbers, and it accepts less in (\d+), more in (\d+)\."
+    assert numbers(unequal) == [count, less, more]
     assert numbers(
-        r"accepts less without privacy in (\d+) of (\d+), more in (\d+), and with privacy less in (\d+) of (\d+), more"
-        r" in (\d+)\."
-    ) == [number for each in kept for number in compared("default", "end", "acceptance", each)]
+        r"accepts less without privacy in (\d+) of (\d+), more in (\d+); with privacy on real answers less in (\d+) of"
+        r" (\d+), more in (\d+); and with privacy on made-up laws, of which a plan sees exact draws, less in (\d+) of"
+        r" (\d+), more in (\d+)\."
+    ) == [number for each in kept for number in each]
 
 
 def test_sizes_are_rounded_by_few_events() -> None:
@@ -235,7 +273,7 @@ def test_sizes_are_rounded_by_few_events() -> None:
     both = [row for row in ROWS if most(row["default"]) and most(row["end"]) and as_many(row)]
     gaps = [row["default"]["records"] - row["end"]["records"] for row in both]
     assert max(map(abs, gaps)) == 3.0
-    assert "sizes are rounded: by up to 3 events" in TEXT
+    assert "sizes are rounded: by up to 3 events" in " ".join(TEXT.split())
 
 
 def test_it_takes_all_its_events() -> None:
@@ -245,8 +283,8 @@ def test_it_takes_all_its_events() -> None:
 
 
 def test_the_lead_counts_what_few_records_take() -> None:
-    free, private = apart()
-    for among, called in ((private, "with privacy it"), (free, "Without privacy it")):
+    names = ("Without privacy it", "with privacy on real answers it", "On made-up laws it")
+    for among, called in zip(apart(), names, strict=True):
         fewer, both, more = compared("few", "old", "records", among)
         less, _, larger = compared("few", "old", "acceptance", among)
         pairs = [row for row in among if "few" in row and most(row["few"]) and most(row["old"])]
@@ -267,7 +305,7 @@ def test_without_privacy_few_records_may_look_sooner() -> None:
 
 
 NAMES = {"paper": "paper's rule", "old": "old default", "default": "default", "few": "for few records",
-         "end": "old default, all events"}  # fmt: skip
+         "end": "old default, all events", "paper_end": "paper's rule, all events"}  # fmt: skip
 
 
 def lead_names(side: str) -> str:
@@ -279,6 +317,9 @@ def test_the_lead_says_where_held_out_answers_have_a_risk_above_target() -> None
     shown = [line[1:] for line in lines_of("Held-out risk above target.")]
     for side, name in NAMES.items():
         held = [row for row in ROWS if side in row and row[side]["fired"] and row[side]["heldout_accepted"]]
+        if side == "paper_end":
+            assert not held
+            continue
         assert {row["of"] for row in held} == {"c1", "halueval"}
         risks = [
             (row[side]["of"].target_risk, row[side]["heldout_unsupported"] / row[side]["heldout_accepted"])
@@ -292,13 +333,19 @@ def test_the_lead_says_where_held_out_answers_have_a_risk_above_target() -> None
 
 def test_every_side_says_its_own_false_certificates() -> None:
     said = f" {part('the truth is enumerated: ', ' That is not the same')}".replace(".", ",")
+    right, missed = said.split(" more settings labels miss unsupported answers: there")
     shown = [line[1:] for line in lines_of("False certificates, of those issued.")]
     for side, name in NAMES.items():
         here = [row[side] for row in ROWS if side in row]
-        failed, fired = (sum(row[what] for row in here) for what in ("failures", "fired"))
-        assert f" {failed} of {fired:,} {lead_names(side)}," in said
+        for says, among in (
+            (f"{right},", [each for each in here if not each["of"].label_missed]),
+            (missed, [each for each in here if each["of"].label_missed]),
+        ):
+            failed, fired = (sum(row[what] for row in among) for what in ("failures", "fired"))
+            assert (f" {failed} of {fired:,} {lead_names(side)}," in says) == bool(fired)
         wrong = [[name, f"{row['failures']}/{row['fired']}"] for row in here if row["failures"]]
         assert sorted(line for line in shown if line[0] == name) == sorted(wrong)
+    assert right.endswith(f" In {sum(row['default']['of'].label_missed > 0 for row in ROWS)}")
 
 
 def test_every_setting_stands_on_the_page_with_all_its_sides() -> None:
@@ -308,7 +355,7 @@ def test_every_setting_stands_on_the_page_with_all_its_sides() -> None:
             f"{each['fired']}/{each['trials']} | {each['acceptance']:.3f} | {each['records']:,.0f}"
             if each["fired"]
             else f"{each['fired']}/{each['trials']} | – | –"
-            for side in ("paper", "old", "default", "few", "end")
+            for side in NAMES
             if (each := row.get(side)) is not None
         ]
         section = TEXT.split(f"## {study_of(row['of']).name}\n")[1].split("\n## ")[0]
@@ -324,6 +371,6 @@ def test_the_code_gives_those_rows(name: str) -> None:
     assert len(found) == len(mine)
     for given, expected in zip(found, sorted(mine, key=lambda row: row["default"]["setting"]), strict=True):
         assert tuple(given["key"].values()) == expected["key"]
-        for side in ("paper", "old", "default", "few", "end"):
+        for side in NAMES:
             for what in ("fired", "failures", "acceptance", "records"):
                 assert given[f"{side}_{what}"] == expected.get(side, {}).get(what)

@@ -2,8 +2,9 @@
 
 Mutants killed: a planned study of another seed, split, schedule, adjacency or number of trials; a default that is not
 what a plan takes (open with privacy, more looks, exact development records); sides or policies exchanged; a lost
-combination not counted; ties counted as losses; combinations that only one side certifies counted as compared; other
-splits of the same seed, a split or a trial left out of them, their range edited.
+combination not counted; ties counted as losses; combinations that only one side certifies counted as compared;
+development labels left out, or another table's; false certificates of a side left out; other splits of the same seed, a
+split or a trial left out of them, their range edited.
 
 Chance of a false alarm: none, it compares published files.
 """
@@ -12,13 +13,17 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
+from fedsrc.audit.cell import SPLIT, split
 from fedsrc.audit.engine import run_task
-from fedsrc.audit.study import Setting, Study
+from fedsrc.audit.study import Demo, Setting, Study
 from fedsrc.audit.study_folder import tasks
+from fedsrc.audit.study_records import records_of
 from fedsrc.planning import open_plan, sealed_plan
 from fedsrc.planning.aim import Objective
 from fedsrc.planning.plan import Wish
@@ -27,6 +32,7 @@ from research.studies.catalogue import path_of, study_of
 from research.studies.other_splits import SHIFTS, TRIALS, shifted, side_of
 from research.studies.sides import KEYS, PLANNED, SIDES, Compared, compared
 from research.studies.split_counts import RECORDS
+from research.studies.today import LABELLED
 
 TABLES = FIGURES / "studies"
 LEAD = (RESULTS / "studies" / "certified-today.md").read_text(encoding="utf-8").split("## The paper's regime\n\n")[1]
@@ -124,13 +130,49 @@ def test_other_splits_are_those_that_the_page_names() -> None:
     assert "1000, 2000, ..., 9000" in LEAD
 
 
-def test_the_lead_counts_records() -> None:
-    few = planned_case("few records").filter(pl.col("epsilon").is_finite() & (pl.col("fired") > 50))
+@pytest.mark.parametrize(("named", "private"), [("with privacy", True), ("Without privacy", False)])
+def test_the_lead_counts_records(named: str, private: bool) -> None:
+    few = planned_case("few records").filter((pl.col("epsilon").is_finite() == private) & (pl.col("fired") > 50))
     both = few.join(side("betting-ladder", "default", "first").filter(pl.col("fired") > 50), on=KEYS, suffix="_old")
-    more = both.filter(pl.col("records") > pl.col("records_old")).height
-    fewer = both.filter(pl.col("records") < pl.col("records_old")).height
-    said = numbers(r"with privacy it takes more than the old default in (\d+) of (\d+) combinations, fewer in (\d+);")
-    assert said == [more, both.height, fewer]
+    read = pl.col("population").replace_strict({name: labelled(name) for name in both["population"].unique()})
+    gap, whole = pl.col("records") - pl.col("records_old"), pl.col("records") + read - pl.col("records_old")
+    kept = pl.col("acceptance") - pl.col("acceptance_old")
+    said = numbers(
+        rf"{named} it takes more records than the old default in (\d+) of (\d+) combinations, fewer in (\d+) \(with"
+        r" development records more in (\d+), fewer in (\d+)\), and accepts less in (\d+), more in (\d+)"
+    )
+    counted = [both.filter(each).height for each in (gap > 0, gap < 0, whole > 0, whole < 0, kept < 0, kept > 0)]
+    assert said == [counted[0], both.height, *counted[1:]]
+
+
+def labelled(population: str) -> int:
+    return next(count for name, count in LABELLED.items() if population.startswith(name))
+
+
+def test_development_records_are_counted() -> None:
+    """Of HaluEval as the split sets them apart; of RAGTruth a share of 839 answers, and whole sources of six."""
+    study = study_of("planned-halueval")
+    for each in study.settings:
+        population = study.by_name[each.population]
+        assert isinstance(population, Demo)
+        parts = split(records_of(population, Path()), each, np.random.default_rng([study.seed, SPLIT]))
+        assert labelled(population.name) == len(parts.development)
+    share = study_of("planned-ragtruth").settings[0].development_share
+    assert labelled("RAGTruth QA, mistral") == int(839 * share)
+    assert labelled("RAGTruth test, NLI baseline") == 6 * int(450 * share)
+
+
+def test_the_lead_says_which_certificates_were_false() -> None:
+    private = pl.col("epsilon").is_finite()
+    for frame, called in (
+        (planned_case("default"), "of the default"),
+        (planned_case("public development").filter(private), "planned on exact development records, with privacy"),
+        (planned_case("few records"), "planned for few records"),
+        (side("betting-ladder", "default", "first"), "of the old default"),
+        (side("betting-ladder", "default", "final"), "of the old default with all records"),
+        (side("fed-src-c", "paper", "first"), "of the paper's rule"),
+    ):
+        assert f" {frame['failures'].sum()} of {frame['fired'].sum():,} {called}" in LEAD
 
 
 def test_only_what_both_certify_in_most_trials_is_compared() -> None:

@@ -93,6 +93,11 @@ class Cell:
                 made = made.model_copy(update={"encoding": self.registration.encoding})
         return made
 
+    @property
+    def sizes(self) -> Floats:
+        """How many units each site has; NaN where a site is a law."""
+        return np.array([len(site.law) if self.items else np.nan for site in self.sites])
+
     @cached_property
     def places(self) -> list[Positions]:
         """Which of the thresholds are registered, in every group."""
@@ -196,12 +201,16 @@ def build(setting: Setting, population: Population, *, seed: int, folder: Path) 
         check_unit(records, "source", f"population {population.name!r}")
     groups = _groups(records, f"population {population.name!r}") if setting.groups != "none" else ()
     parts = split(records, setting, np.random.default_rng([seed, SPLIT]))
+    binary = all(np.isin(each.loss, (0.0, 1.0)).all() for each in (parts.calibration, parts.development, parts.heldout))
     errors = setting.label_missed, setting.label_invented
     if any(errors):  # who labels calibration units labels those that plans are made on
+        if not binary:
+            raise FedsrcError(
+                f"population {population.name!r} has graded losses", hint="label errors need losses of 0 and 1"
+            )
         seen = mislabelled(parts.development, *errors, np.random.default_rng([seed, LABEL]))
         parts = replace(parts, development=seen)
     indices = dealt(parts, setting, np.random.default_rng([seed, DEAL]))
-    binary = all(np.isin(each.loss, (0.0, 1.0)).all() for each in (parts.calibration, parts.development, parts.heldout))
     answers = most_answers(records, np.ones(len(records), dtype=np.bool_)) if setting.unit == "source" else 1
     own = groups if setting.groups == "each" else (None,)
     registration = _registration(

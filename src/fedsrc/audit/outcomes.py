@@ -228,16 +228,16 @@ def _widths(method: Method, here: Evidence, aim: Aim, j: Ints) -> tuple[Floats, 
 
 
 def _local(method: Method, block: Block) -> dict[str, NDArray[Any]]:
-    """Sites that calibrate alone choose thresholds of their own: their acceptance at the end, macro and by records.
+    """Sites that calibrate alone choose thresholds of their own: their acceptance at the end.
 
     Paper: Appendix "Baselines", Local-only.
     """
     if method.name != "local-only":
         return {}
     end = block.seen(method).at((slice(None), slice(-1, None)))
-    found = local_only.summary(local_only.judge_sites(end, block.aim), end)
-    names = {"local_macro": found.macro, "local_weighted": found.weighted, "local_sites": found.certified_share}
-    return {name: value[:, -1] for name, value in names.items()}
+    found = local_only.summary(local_only.judge_sites(end, block.aim), end, block.cell.sizes)
+    names = {"local_macro": found.macro, "local_weighted": found.weighted, "local_population": found.population}
+    return {name: value[:, -1] for name, value in {**names, "local_sites": found.certified_share}.items()}
 
 
 def _heldout(cell: Cell, j: Ints) -> dict[str, NDArray[np.float64]]:

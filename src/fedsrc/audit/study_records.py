@@ -12,10 +12,11 @@ from scipy.special import ndtr, ndtri
 from fedsrc.audit.study import Binormal, Demo, StudyTable
 from fedsrc.data.embedded import SCORED, TASKS, score_table
 from fedsrc.errors import FedsrcError
-from fedsrc.records.columns import Columns
+from fedsrc.records.columns import UNIT, Columns
 from fedsrc.records.scan import scan
 from fedsrc.records.table import read_records
 from fedsrc.records.units import Records
+from fedsrc.scores.catalogue import SCORES
 
 
 def records_of(population: StudyTable | Demo | Binormal, folder: Path) -> Records:
@@ -47,7 +48,9 @@ def _embedded(population: Demo) -> Records:
 
 def _table(population: StudyTable, path: Path) -> Records:
     named = {word: name for word in ("site", "group") if (name := getattr(population, word)) != word}
-    records = read_records(path, columns=Columns(score=population.score, **named))  # others may be absent
+    drawn = population.score.rstrip("0123456789").removesuffix("-")  # "semantic-entropy-10": of ten responses
+    scale = UNIT if drawn in SCORES else None  # `fedsrc score` writes 1 for the best, whatever the name
+    records = read_records(path, columns=Columns(score=population.score, scale=scale, **named))  # others may be absent
     if not population.where:
         return records
     frame = scan(path)[0].collect()

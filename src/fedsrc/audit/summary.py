@@ -35,7 +35,7 @@ GIVEN_FIRING = (
     "risk_upper", "sampling_width", "privacy_width", "eta", "heldout_accepted", "heldout_unsupported",
 )  # fmt: skip
 RENAMED = {"look": "mean_looks"}
-OVER_ALL = ("local_macro", "local_weighted", "local_sites")
+OVER_ALL = ("local_macro", "local_weighted", "local_population", "local_sites")
 NATIVE_MEANS = ("coverage_low", "coverage_high", "coverage", "size")
 
 

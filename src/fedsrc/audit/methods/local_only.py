@@ -1,8 +1,8 @@
 """Local-only: every site calibrates on its own records with its share of the failure budget.
 
 Native assumptions: those of `ltt` at each site; nothing about other sites. Sites choose thresholds of their own, so
-their performance is summarised over sites, unweighted (macro) and by records. The exact test and
-the equal split of the budget over sites are a reconstruction.
+their performance is summarised over sites: unweighted (macro), by the records drawn, and by the sizes of the sites'
+populations. The exact test and the equal split of the budget over sites are a reconstruction.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from fedsrc.maths.arrays import Floats
 
 @dataclass(frozen=True)
 class LocalSummary:
-    """Per look: certified acceptance over sites (0 where a site has none), unweighted and by records; sites."""
+    """Per look: certified acceptance over sites (0 where a site has none), unweighted, by records, by size; sites."""
 
     macro: Floats
     weighted: Floats
+    population: Floats
     certified_share: Floats
 
 
@@ -40,12 +41,17 @@ def judge_sites(evidence: Evidence, aim: Aim) -> Verdict:
     return verdict(ltt.bonferroni(p, own.risk_budget) & (a >= aim.min_acceptance), acceptance=a)
 
 
-def summary(found: Verdict, evidence: Evidence) -> LocalSummary:
-    """Each site deploys its own best threshold; macro and record-weighted means of its certified acceptance."""
+def summary(found: Verdict, evidence: Evidence, sizes: Floats) -> LocalSummary:
+    """Each site deploys its own best threshold; means of its certified acceptance. `sizes` are of its population.
+
+    Paper: Appendix "Baselines", Local-only.
+    """
     deployed = np.where(found.certified, found.acceptance_lower, 0.0).max(axis=-1)
-    share = shares(evidence)
     return LocalSummary(
-        deployed.mean(axis=-1), (share * deployed).sum(axis=-1), found.certified.any(axis=-1).mean(axis=-1)
+        macro=deployed.mean(axis=-1),
+        weighted=(shares(evidence) * deployed).sum(axis=-1),
+        population=(sizes / sizes.sum() * deployed).sum(axis=-1),
+        certified_share=found.certified.any(axis=-1).mean(axis=-1),
     )
 
 
