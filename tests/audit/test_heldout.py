@@ -107,11 +107,11 @@ def test_losses_are_graded_wherever_they_are(tmp_path: Path) -> None:
 
 
 def test_label_errors_need_losses_of_0_and_1(tmp_path: Path) -> None:
-    """Though all that calibrates has such losses: a missed loss of 0.25 would be 0.75. Mutants killed: development
-    losses left out of what is graded, or looked at after labels were changed."""
+    """Though all that calibrates or is held out has such losses: a missed loss of 0.25 would be 0.75. Mutants killed:
+    development losses left out of what is graded, or looked at after labels were changed."""
     rng = np.random.default_rng(0)
-    frame = pl.DataFrame({"score": rng.random(200), "loss": rng.choice([0.0, 0.5, 1.0], 200)})
-    frame.write_parquet(tmp_path / "t.parquet")
+    loss = np.append(rng.choice([0.0, 1.0], 198), [0.25, 0.5])
+    pl.DataFrame({"score": rng.random(200), "loss": loss}).write_parquet(tmp_path / "t.parquet")
     text = TEXT.replace('records = 400\nunsupported = 0.3\nauc = 0.8\nabout = "x"', 'table = "t.parquet"')
     study = Study.from_toml(text.replace("[setting]", "[setting]\nsize = 6"))
     (population,) = study.populations
@@ -119,9 +119,9 @@ def test_label_errors_need_losses_of_0_and_1(tmp_path: Path) -> None:
 
     def graded(seed: int) -> list[bool]:
         parts = split(records, study.settings[0], draws(seed))
-        return [not set(each.loss) <= {0.0, 1.0} for each in (parts.development, parts.calibration)]
+        return [not set(each.loss) <= {0.0, 1.0} for each in (parts.development, parts.calibration, parts.heldout)]
 
-    seed = next(each for each in range(200) if graded(each) == [True, False])
+    seed = next(each for each in range(200) if graded(each) == [True, False, False])
     for wrong in ({"label_missed": 0.9}, {"label_invented": 0.9}):
         with pytest.raises(FedsrcError, match="has graded losses"):
             build(study.settings[0].model_copy(update=wrong), population, seed=seed, folder=tmp_path)
