@@ -163,7 +163,7 @@ def _less_often(found: list[Row], other: str) -> str:
 
 def _made_up(found: list[Row]) -> str:
     """Say which of these settings are of made-up laws: nothing protects what a plan sees of them."""
-    laws = [row for row in found if not row["real"]]
+    _, laws = _by_kind(found)
     return f", of which {len(_lost(laws, 'old'))} and {len(_gained(laws, 'old'))} are of made-up laws" if laws else ""
 
 
