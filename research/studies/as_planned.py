@@ -12,7 +12,7 @@ from fedsrc.audit.page import markdown
 from fedsrc.audit.study import Demo, Setting, Study, StudyTable
 from research.pages import words
 from research.studies.results import Result
-from research.studies.sides import AS_PLANNED, OLD, PAPER, Compared, Row, apart, compared, mostly
+from research.studies.sides import AS_PLANNED, OLD, PAPER, Row, apart, compared, few_beside_old, mostly
 
 PAGE = "as-planned.md"
 SHOWN = ("fired", "trials", "failures", "acceptance", "records", "heldout_accepted", "heldout_unsupported")
@@ -221,11 +221,7 @@ def _few(found: list[Row]) -> str:
 
 
 def _takes(found: list[Row]) -> str:
-    takes, kept = (compared(found, ("few", "old"), what) for what in ("records", "acceptance"))
-    whole: Compared = compared(
-        [{**row, "few_records": (row["few_records"] or 0) + LABELLED[row["study"]]} for row in found],
-        ("few", "old"), "records",
-    )  # fmt: skip
+    takes, whole, kept = few_beside_old(found, lambda row: LABELLED[row["study"]])
     return (
         f"takes more than the old default in {takes.more} of {takes.both} settings that both certify in most trials,"
         f" fewer in {takes.less} (with development records more in {whole.more}, fewer in {whole.less}), and accepts"

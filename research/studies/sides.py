@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -83,3 +84,10 @@ def compared(found: list[Row], sides: tuple[str, str], what: str) -> Compared:
     both = [row for row in found if all(mostly(row, side) for side in sides)]
     pairs = [[round(row[f"{side}_{what}"], 9) for side in sides] for row in both]  # sums in another order are ties
     return Compared(len(pairs), sum(one < other for one, other in pairs), sum(one > other for one, other in pairs))
+
+
+def few_beside_old(found: list[Row], labelled: Callable[[Row], int]) -> tuple[Compared, Compared, Compared]:
+    """Compare a plan for few records with the old default: records, the same with development records, acceptance."""
+    whole = [{**row, "few_records": (row["few_records"] or 0) + labelled(row)} for row in found]
+    takes, kept = (compared(found, ("few", "old"), what) for what in ("records", "acceptance"))
+    return takes, compared(whole, ("few", "old"), "records"), kept

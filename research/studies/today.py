@@ -12,7 +12,19 @@ from fedsrc.maths.binomial import clopper_pearson
 from research.pages import words
 from research.studies import honest, split_counts
 from research.studies.results import Result
-from research.studies.sides import KEYS, OLD, PAPER, PLANNED, SIDES, STUDIES, Row, apart, compared, mostly
+from research.studies.sides import (
+    KEYS,
+    OLD,
+    PAPER,
+    PLANNED,
+    SIDES,
+    STUDIES,
+    Row,
+    apart,
+    compared,
+    few_beside_old,
+    mostly,
+)
 
 SHOWN = ("fired", "trials", "failures", "violations", "records", "acceptance", "risk", "reuse", "heldout_exceeds")
 ISSUED = ("failures", "fired")
@@ -199,8 +211,7 @@ def _more_records(found: list[Row]) -> str:
 
 
 def _takes(found: list[Row]) -> str:
-    takes, kept = (compared(found, ("few", "old"), what) for what in ("records", "acceptance"))
-    whole = compared([{**row, "few_records": _with_labels(row)} for row in found], ("few", "old"), "records")
+    takes, whole, kept = few_beside_old(found, _labelled)
     return (
         f"more records than the old default in {takes.more} of {takes.both} combinations, fewer in {takes.less} (with"
         f" development records more in {whole.more}, fewer in {whole.less}), and accepts less in {kept.less}, more in"
@@ -208,9 +219,8 @@ def _takes(found: list[Row]) -> str:
     )
 
 
-def _with_labels(row: Row) -> float:
-    read = next(count for name, count in LABELLED.items() if row["population"].startswith(name))
-    return float(row["few_records"] or 0) + read
+def _labelled(row: Row) -> int:
+    return next(count for name, count in LABELLED.items() if row["population"].startswith(name))
 
 
 def _false(found: list[Row]) -> str:
