@@ -11,13 +11,13 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from fedsrc.common.canonical import file_digest
-from fedsrc.data.embedded import TASKS
-from fedsrc.scores.choose import Choice, choose
+from fedsrc.data.embedded import SCORED, TASKS, score_table
+from fedsrc.scores.choose import choose
 from research.benchmarks.scores import Area, Rows, areas
 from research.pages import FIGURES, markdown, publish
 from research.tables.scores import COUNTS, passes, scores_of
@@ -26,13 +26,25 @@ GENERATORS = {
     "mistral": "mistral-7B-instruct", "llama 7b": "llama-2-7b-chat", "llama 13b": "llama-2-13b-chat",
     "llama 70b": "llama-2-70b-chat",
 }  # fmt: skip
-NAMES = {"qa": "QA", "dialogue": "dialogue", "summarization": "summarization"}
+NAMES = {
+    "ragtruth": "RAGTruth QA", "halueval-qa": "QA", "halueval-dialogue": "dialogue",
+    "halueval-summarization": "summarization",
+}  # fmt: skip
+KEPT = FIGURES / "scores_chosen.json"
 RULES = {"fed-src-c": "paper", "betting-ladder": "default"}  # each certificate on its own release
 CONTROLS = ("shortness",)
-TOKENS = {"ragtruth": 0.00495, "qa": 0.0012, "dialogue": 0.0016, "summarization": 0.0061}  # docs/results/throughput.md
 READ_TWICE = ("lift", "window", "franq", "franq-faithfulness")
 READ_ONCE = ("probability", "entropy", "probe", "detector")
 TEXT = ("lexical", "familiarity", "shortness")
+
+
+class Chosen(NamedTuple):
+    """What development answers chose, and what came next; KEPT holds it with the fingerprint of their table."""
+
+    name: str
+    auc: float
+    next: str
+    next_auc: float
 
 
 @dataclass(frozen=True)
@@ -42,17 +54,23 @@ class Ranked:
     name: str
     frame: pl.DataFrame
     found: dict[str, Area]
-    choice: Choice
+    chosen: Chosen
 
 
-def ranked(folder: Path, name: str, file: str, most: tuple[int, int]) -> Ranked:
-    frame, path = pl.read_parquet(folder / f"{file}-scores.parquet"), folder / f"{file}-scores-development.parquet"
+def ranked(name: str, file: str, frame: pl.DataFrame, kept: dict[str, Any]) -> Ranked:
+    return Ranked(name, frame, areas(Rows(name, frame), scores_of(frame)), Chosen(**kept[file]["chosen"]))
+
+
+def chosen(path: Path, frame: pl.DataFrame, most: tuple[int, int]) -> dict[str, Any]:
+    """Choose on development answers, none of which are of the frame's sources."""
     development = pl.read_parquet(path)
     candidates = [each for each in scores_of(development) if each not in CONTROLS]
-    cost = passes(scores_of(development), most)
-    choice = choose(development, candidates, cost, records_sha256=file_digest(path))
-    choice.check(map(str, frame["source"]))
-    return Ranked(name, frame, areas(Rows(name, frame), scores_of(frame)), choice)
+    found = choose(development, candidates, passes(scores_of(development), most), records_sha256=file_digest(path))
+    found.check(map(str, frame["source"]))
+    order = sorted(found.candidates.items(), key=lambda item: (item[0] != found.chosen, -item[1].auc))
+    (first, own), (second, other) = order[:2]
+    kept = Chosen(first, round(own.auc, 3), second, round(other.auc, 3))
+    return {"development_sha256": found.records_sha256, "chosen": kept._asdict()}
 
 
 @dataclass(frozen=True)
@@ -97,8 +115,9 @@ def published(name: str, cells: Iterable[str]) -> Study:
 def seconds(times: dict[str, Any], file: str, score: str) -> float | None:
     """Seconds a response on the GPU, of what was timed; None for scores of the text alone."""
     own = times["h200"]["seconds"][file]
-    per_answer = {kind: own[kind]["seconds"] / own[kind]["answers"] for kind in ("verdicts", "replies", "signals")}
+    per_answer = {kind: each["seconds"] / each["answers"] for kind, each in own.items() if kind != "samples"}
     known = {
+        **dict.fromkeys((*READ_TWICE, *READ_ONCE), per_answer["tokens"]),
         "judge": per_answer["verdicts"],
         "judge-verbal": per_answer["replies"],
         "mechanistic": per_answer["signals"],
@@ -107,8 +126,6 @@ def seconds(times: dict[str, Any], file: str, score: str) -> float | None:
         return None
     if score in known:
         return float(known[score])
-    if score in (*READ_TWICE, *READ_ONCE):
-        return TOKENS[file]
     return float(int(score.rsplit("-", 1)[1]) * own["samples"]["seconds"] / own["samples"]["responses"])
 
 
@@ -153,11 +170,9 @@ def chosen_table(rank: Ranked, ranks: Sequence[Ranked], ragtruth: Study, halueva
             "old default: fired of 200"]  # fmt: skip
     rows = []
     for each, study, cells in ((rank, ragtruth, ragtruth.cells), *((r, halueval, (r.name,)) for r in ranks)):
-        best = each.choice.chosen
-        order = sorted(each.choice.candidates.items(), key=lambda item: -item[1].auc)
-        other = next(f"`{name}` {found.auc:.3f}" for name, found in order if name != best)
+        best, at, after, after_at = each.chosen
         fired = (" / ".join(str(study.at(cell, best, rule)["fired"]) for cell in cells) for rule in RULES)
-        at = each.choice.candidates[best].auc
+        other = f"`{after}` {after_at:.3f}"
         rows.append([each.name, f"`{best}`", f"{at:.3f}", str(each.found[best]), other, *fired])
     return markdown(head, rows)
 
@@ -254,7 +269,7 @@ paper's rule, {len(zero["betting-ladder"])} under the old default. On HaluEval i
 {sum(shown["fired"].to_list()):,} certificates {sum(false)} were false, at most {max(false)} of 200 in any cell (10 are
 allowed). The paper's rule fired more often than the old default in
 {more_often(ragtruth, rag) + more_often(halueval, hal)} cells. The score chosen on development answers of RAGTruth is
-`{rank.choice.chosen}`."""
+`{rank.chosen.name}`."""
 
 
 DRAWN = ("semantic-entropy", "selfcheck", "conu", "sconu", "self-consistency")
@@ -294,8 +309,7 @@ how), so expect a little less of these two elsewhere."""
 
 def chosen_reading(rank: Ranked, ranks: Sequence[Ranked]) -> str:
     """Development AUC beside unseen AUC of what was chosen."""
-    falls = [each.choice.candidates[each.choice.chosen].auc - each.found[each.choice.chosen].value
-             for each in (rank, *ranks)]  # fmt: skip
+    falls = [each.chosen.auc - each.found[each.chosen.name].value for each in (rank, *ranks)]
     return f"""\
 The criterion is fixed in the code: the highest AUC on development answers, of equals the fewest extra passes, then the
 first by name. From development to unseen answers the AUC of the chosen score fell by
@@ -311,11 +325,20 @@ def main() -> None:
         sys.exit("usage: python -m research.benchmarks.scores_compared TABLES_FOLDER")
     folder = Path(sys.argv[1])
     times = json.loads((FIGURES / "scores_seconds.json").read_text(encoding="utf-8"))
-    rank = ranked(folder, "RAGTruth QA", "ragtruth", COUNTS["ragtruth"])
+    frames = {"ragtruth": pl.read_parquet(folder / "ragtruth-scores.parquet")}
+    frames |= {f"halueval-{task}": score_table(scored) for task, scored in zip(TASKS, SCORED, strict=True)}
+    kept = json.loads(KEPT.read_text(encoding="utf-8"))
+    for name, frame in frames.items():
+        if (path := folder / f"{name}-scores-development.parquet").is_file():
+            kept[name] = chosen(path, frame, COUNTS[name.split("-")[0]])
+    KEPT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    rank, *ranks = (ranked(NAMES[name], name, frame, kept) for name, frame in frames.items())
     own = rank.frame.filter(pl.col("generator") == GENERATORS["mistral"])
     mistral = areas(Rows("mistral", own), scores_of(own))
-    ranks = [ranked(folder, NAMES[task], f"halueval-{task}", COUNTS["halueval"]) for task in TASKS]
-    ragtruth, halueval = published("scores-ragtruth", GENERATORS), published("scores-halueval", NAMES.values())
+    ragtruth, halueval = (
+        published("scores-ragtruth", GENERATORS),
+        published("scores-halueval", [each.name for each in ranks]),
+    )
     beside = paper_tables(mistral, ranks, ragtruth, halueval)
     publish("scores-compared.md", [
         headline(rank, ranks, ragtruth, halueval), HEAD,
@@ -387,7 +410,10 @@ ranks wrong answers first, and length alone (`shortness`) ranks best of all. A h
 score: [what the data's audit says](../scores.md#public-collections)."""
 
 CHOSEN = """\
-## The score that would have been chosen"""
+## The score that would have been chosen
+
+Choices are kept [in one file](../../research/results/scores_chosen.json). HaluEval's are of the run that made its
+tables: those of its development answers were not made again."""
 
 BESIDE = """\
 ## Beside the paper's tables
@@ -406,9 +432,8 @@ COST = """\
 ## What a response costs
 
 The column *seconds* divides the time of each kind of reading on one H200 by the answers read, in batches, without
-loading the model ([the measured times](../../research/results/scores_seconds.json); those of token scores are of
-[throughput](throughput.md), and `<` marks what reads less than was timed there). A score of drawn responses is charged
-for all it takes, as if no other answer shared its prompt.
+loading the model ([the measured times](../../research/results/scores_seconds.json); `<` marks what reads less than was
+timed). A score of drawn responses is charged for all it takes, as if no other answer shared its prompt.
 Embedding is extra: the H200 embedded 197,172 responses and sentences in 15.1 s. `mechanistic` costs no extra pass where
 the reading with the evidence is made anyway, but that reading keeps attention and projects every layer onto the
 vocabulary.

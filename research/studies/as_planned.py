@@ -46,10 +46,10 @@ on 120 to 480 answers. A plan draws other events, because it has rounds of its o
 come from one noised release of the development records, and this one plan serves all trials of a setting: another
 release would give another plan. The paper's rule and the old default have thresholds from exact development scores (at
 their first certificate in those two studies from calibration scores, for made-up laws those of the law), and read no
-development label, but for scores that were fitted to such labels (`mechanistic`, `franq`): these labels no epsilon here
-protects, whoever issues. For a made-up law a plan sees {DEVELOPMENT} exact draws, which no noise protects. Some
-settings stand here more than once: moved weight 0, drift 0 and IID are the same trials. The seed of [eta](eta.md) was
-chosen after looking at its sites.
+development label, but for scores that were fitted to such labels (`mechanistic`, `franq`, `probe`, `detector`): these
+labels no epsilon here protects, whoever issues. For a made-up law a plan sees {DEVELOPMENT} exact draws, which no noise
+protects. Some settings stand here more than once: moved weight 0, drift 0 and IID are the same trials. The seed of
+[eta](eta.md) was chosen after looking at its sites.
 
 With one look there is no next round. If the round closes without one of five sites of equal weight, a fifth of the
 mixture is missing, and here nothing is certified (a real run may wait for it); the old default hears of the site in the
@@ -58,9 +58,8 @@ answers. Looser bounds and stopping early made fewer of them false there; neithe
 
 Baselines and what can be certified today have pages of their own for the default ([baselines](planned-baselines.md),
 [today](certified-today.md)). Recruitment, composition, ablations, stress, the capital heuristic and the paper's rules
-at the boundary are about other rules, or about what plans do not have. [Scores on RAGTruth](scores-ragtruth.md) were
-not planned: their tables take a model and a graphics card. Acceptance and records are means over trials that certified,
-records of calibration alone."""
+at the boundary are about other rules, or about what plans do not have. Acceptance and records are means over trials
+that certified, records of calibration alone."""
 
 
 def page(results: dict[str, Result]) -> str:

@@ -18,7 +18,8 @@ NAMES = (
     "planned-baselines", "scores-ragtruth", "scores-controls", "scores-halueval", "today-ragtruth", "today-halueval",
     "planned-ragtruth", "planned-halueval", "planned-curve", "planned-redeep", "planned-c1",
     "planned-halueval-surrogate", "planned-tasks", "planned-heterogeneity", "planned-eta", "planned-c1-transfer",
-    "planned-reuse", "planned-registered", "planned-scores", "planned-controls", "planned-hecurve",
+    "planned-reuse", "planned-registered", "planned-scores", "planned-scores-ragtruth", "planned-controls",
+    "planned-hecurve",
 )  # fmt: skip
 LONG = ("boundary", "boundary-paper")  # run by name only
 

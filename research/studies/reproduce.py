@@ -106,20 +106,9 @@ def index(results: dict[str, Result]) -> str:
         " curves). The word"
         " surrogate marks made-up populations that match figures the paper prints, null those at the boundary, on which"
         " every certificate counts as false; all else is real scores of real answers. Links to pages outside this"
-        f" folder lead to the project's documentation.{_undated(results)}"
+        " folder lead to the project's documentation."
     )
     return "\n\n".join([lead, head + "\n" + "\n".join(rows)]) + "\n"
-
-
-def _undated(results: dict[str, Result]) -> str:
-    """Say which studies are of code that nobody wrote down."""
-    names = [name for name, result in results.items() if "code" not in result.manifest]
-    if not names:
-        return ""
-    return (
-        f" Manifests keep the digest of the code that a study ran with, but for {', '.join(f'`{x}`' for x in names)},"
-        " run before digests were kept, and not again since: tables of scores take a model and a graphics card."
-    )
 
 
 def _kinds(result: Result) -> str:

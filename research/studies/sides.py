@@ -13,6 +13,7 @@ PLANNED = {name: name.replace("today", "planned") for name in STUDIES}  # the sa
 AS_PLANNED = {
     "privacy-curve": "planned-curve",
     "scores-halueval": "planned-scores",
+    "scores-ragtruth": "planned-scores-ragtruth",
     "scores-controls": "planned-controls",
     "halueval": "planned-hecurve",
     **{

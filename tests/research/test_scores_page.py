@@ -1,18 +1,24 @@
 """The page of compared scores says what the published studies say.
 
 Mutants killed: a count of certificates or an acceptance edited in the page, a score left out of it or of a study, a
-zero-certificate cell not counted, the rules or the releases exchanged, the lead's totals edited.
-Chance of a false alarm: none, it compares published files.
+zero-certificate cell not counted, the rules or the releases exchanged, the lead's totals edited; a control among the
+candidates, a choice on answers that it is used on, a chosen score edited in the page.
+Chance of a false alarm: none, nothing is drawn.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
+from fedsrc.common.canonical import file_digest
+from fedsrc.errors import FedsrcError
+from research.benchmarks.scores_compared import NAMES, Chosen, chosen
 from research.pages import FIGURES, RESULTS
 from research.studies.catalogue import study_of
 
@@ -87,3 +93,33 @@ def test_the_lead_counts_the_tables() -> None:
             for called, _, _ in RULES]  # fmt: skip
     (paper, ours, cells), (paper_two, ours_two, cells_two) = counts
     assert said == [paper, cells, ours, *none, paper_two, ours_two, cells_two]
+
+
+def test_the_chosen_scores_are_those_kept() -> None:
+    kept = json.loads((FIGURES / "scores_chosen.json").read_text(encoding="utf-8"))
+    rows = {row["answers"]: row for row in rows_under("## The score that would have been chosen")}
+    assert {NAMES[name] for name in kept} == set(rows)
+    for name, each in kept.items():
+        row, found = rows[NAMES[name]], Chosen(**each["chosen"])
+        assert row["chosen"] == f"`{found.name}`"
+        assert row["AUC, development"] == f"{found.auc:.3f}"
+        assert row["next best on development"] == f"`{found.next}` {found.next_auc:.3f}"
+        assert found.auc >= found.next_auc
+
+
+def test_a_score_is_chosen_by_the_fixed_criterion(tmp_path: Path) -> None:
+    about = {"source": [f"s{i}" for i in range(8)], "generator": ["g"] * 8, "loss": [0.0, 1.0] * 4}
+    columns = {  # the best, at the price of a pass; a control as good that costs none; the second best; a coin
+        "window": [0.9, 0.1] * 4,
+        "shortness": [0.95, 0.05] * 4,
+        "lexical": [0.8, 0.2] * 3 + [0.2, 0.8],
+        "familiarity": [0.5] * 8,
+    }
+    path = tmp_path / "development.parquet"
+    pl.DataFrame({"id": about["source"], **about, **columns}).write_parquet(path)
+    unseen = pl.DataFrame({"source": ["t1"]})
+    found = chosen(path, unseen, (1, 1))
+    assert found["chosen"] == {"name": "window", "auc": 1.0, "next": "lexical", "next_auc": 0.75}
+    assert found["development_sha256"] == file_digest(path)
+    with pytest.raises(FedsrcError, match="chosen on 1 of these sources"):
+        chosen(path, pl.DataFrame({"source": ["t1", "s3"]}), (1, 1))
