@@ -192,7 +192,7 @@ def headline(fitted: Compared, whole: Compared) -> str:
 
 A linear *token probe* on the hidden states of a 135M model ranks answers of sources it never saw with AUC
 {probe["probe"]} (RAGTruth question answering, mistral), {probe["probe - familiarity"]} above counting the words
-that the evidence lacks. Fine-tuning the model does no better: {probe["detector"]}. *Window lift* needs no training,
+that the evidence lacks. Fine-tuning the model gives little more: {probe["detector"]}. *Window lift* needs no training,
 yet is not told apart from that count on mistral ({mistral["window - familiarity"]}), on which its width was chosen,
 and is behind it by {min(behind):.2f} to {max(behind):.2f} on the three Llama generators: it does not carry over."""
 
@@ -241,11 +241,11 @@ model is SmolLM2-135M-Instruct (Q4_1), which wrote none of the answers. The tabl
     python -m research.tables.recorded DATA_FOLDER SmolLM2-135M-Instruct.Q4_1.gguf TABLES_FOLDER ragtruth scores fitted
     python -m research.tables.recorded DATA_FOLDER SmolLM2-135M-Instruct.Q4_1.gguf TABLES_FOLDER qa scores
 
-and so on for `dialogue` and `summarization`; here on one H200, in eleven minutes. What an answer costs, both sides of
-the lift: on one CPU core 1.8 s for RAGTruth, 0.25 to 0.5 s for qa and dialogue of HaluEval
-([throughput](throughput.md)); on an H200 0.005 s, and 0.0012 s for qa, 0.0016 s for dialogue and 0.0061 s for
-summarization ([the measured times](../../research/results/scores_seconds.json)). The probe reads one side. The scores
-of the text alone take 0.2 ms.
+and so on for `dialogue` and `summarization`; here on one H200, all in eleven minutes. What an answer costs, both sides
+of the lift in float32: on one CPU core 1.8 s for RAGTruth, 0.4 to 0.5 s for qa and dialogue of HaluEval
+([throughput](throughput.md)); on an H200, whole collections at once, 0.005 s, and 0.0012 s for qa, 0.0016 s for
+dialogue and 0.0061 s for summarization ([times of an earlier run](../../research/results/scores_seconds.json)). The
+probe reads one side. The scores of the text alone take 0.2 ms.
 
 Every figure is an AUC: the chance that a supported answer scores above an unsupported one, ties counted half; 0.5 is
 no better than a coin. In brackets a 95% interval from {RESAMPLES:,} bootstrap resamples of whole sources. Length

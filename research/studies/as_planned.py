@@ -48,8 +48,9 @@ release would give another plan. The paper's rule and the old default have thres
 their first certificate in those two studies from calibration scores, for made-up laws those of the law), and read no
 development label, but for scores that were fitted to such labels (`mechanistic`, `franq`, `probe`, `detector`): these
 labels no epsilon here protects, whoever issues. For a made-up law a plan sees {DEVELOPMENT} exact draws, which no noise
-protects. Some settings stand here more than once: moved weight 0, drift 0 and IID are the same trials. The seed of
-[eta](eta.md) was chosen after looking at its sites.
+protects. Some settings stand here more than once: moved weight 0, drift 0 and IID are the same trials, and `sconu-1`
+and `self-consistency-1` give the same certificates, false ones too. The seed of [eta](eta.md) was chosen after looking
+at its sites.
 
 With one look there is no next round. If the round closes without one of five sites of equal weight, a fifth of the
 mixture is missing, and here nothing is certified (a real run may wait for it); the old default hears of the site in the
@@ -134,10 +135,12 @@ def lead(found: list[Row]) -> str:
         f"Of {len(found)} settings of {len({row['study'] for row in found})} studies, the default never certifies"
         f" {never['default']} (the old default {never['old']}, the paper's rule {never['paper']}). It certifies"
         f" {most['default']} in most trials, the old default {most['old']}, the paper's rule {most['paper']}. That is"
-        " one split and one plan of each, and the plan serves all trials of a setting: an unlucky one loses them all."
+        " one split and one plan of each, and the plan serves all trials of a setting: one that is unlucky, or made on"
+        " few development records (90 answers of each of RAGTruth's generators), loses them all."
         " [Other studies](certified-today.md#other-splits) were run on more splits; neither default is ahead in all.",
         _against_paper(found),
-        f"Beside the old default, it {_less_often(found, 'old')}{_made_up(found)}. {_acceptance(found)}",
+        f"Beside the old default, it {_less_often(found, 'old')}{_made_up(found)}{_hollow(found)}."
+        f" {_acceptance(found)}",
         _few([row for row in found if row["few_fired"] is not None]),
         f"{_false(found)} {_held_out(found)}",
     ])  # fmt: skip
@@ -164,6 +167,13 @@ def _made_up(found: list[Row]) -> str:
     """Say which of these settings are of made-up laws: nothing protects what a plan sees of them."""
     _, laws = _by_kind(found)
     return f", of which {len(_lost(laws, 'old'))} and {len(_gained(laws, 'old'))} are of made-up laws" if laws else ""
+
+
+def _hollow(found: list[Row]) -> str:
+    """Say in how many of these settings the one that is ahead is ahead by false certificates alone."""
+    ahead = ((_lost(found, "old"), "old"), (_gained(found, "old"), "default"))
+    lost, gained = (sum(row[f"{side}_failures"] == row[f"{side}_fired"] for row in rows) for rows, side in ahead)
+    return f"; in {lost} and {gained} every certificate of the one ahead is false" if lost or gained else ""
 
 
 def _against_paper(found: list[Row]) -> str:

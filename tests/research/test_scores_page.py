@@ -2,7 +2,8 @@
 
 Mutants killed: a count of certificates or an acceptance edited in the page, a score left out of it or of a study, a
 zero-certificate cell not counted, the rules or the releases exchanged, the lead's totals edited; a control among the
-candidates, a choice on answers that it is used on, a chosen score edited in the page.
+candidates, passes not charged, what was chosen not named first, a choice on answers that it is used on, a chosen score
+edited in the page.
 Chance of a false alarm: none, nothing is drawn.
 """
 
@@ -109,17 +110,19 @@ def test_the_chosen_scores_are_those_kept() -> None:
 
 def test_a_score_is_chosen_by_the_fixed_criterion(tmp_path: Path) -> None:
     about = {"source": [f"s{i}" for i in range(8)], "generator": ["g"] * 8, "loss": [0.0, 1.0] * 4}
-    columns = {  # the best, at the price of a pass; a control as good that costs none; the second best; a coin
-        "window": [0.9, 0.1] * 4,
-        "shortness": [0.95, 0.05] * 4,
-        "lexical": [0.8, 0.2] * 3 + [0.2, 0.8],
-        "familiarity": [0.5] * 8,
-    }
-    path = tmp_path / "development.parquet"
-    pl.DataFrame({"id": about["source"], **about, **columns}).write_parquet(path)
-    unseen = pl.DataFrame({"source": ["t1"]})
-    found = chosen(path, unseen, (1, 1))
+    best, second, coin = [0.9, 0.1] * 4, [0.8, 0.2] * 3 + [0.2, 0.8], [0.5] * 8
+    path, unseen = tmp_path / "development.parquet", pl.DataFrame({"source": ["t1"]})
+
+    def kept(**columns: list[float]) -> dict[str, Any]:
+        pl.DataFrame({"id": about["source"], **about, **columns}).write_parquet(path)
+        return chosen(path, unseen, (1, 1))
+
+    # A control as good as the best, which would cost less, is no candidate.
+    found = kept(window=best, shortness=best, lexical=second, familiarity=coin)
     assert found["chosen"] == {"name": "window", "auc": 1.0, "next": "lexical", "next_auc": 0.75}
     assert found["development_sha256"] == file_digest(path)
+    # Of equals the one that costs fewer passes, wherever it stands.
+    found = kept(judge=best, lexical=best, familiarity=coin)
+    assert found["chosen"] == {"name": "lexical", "auc": 1.0, "next": "judge", "next_auc": 1.0}
     with pytest.raises(FedsrcError, match="chosen on 1 of these sources"):
         chosen(path, pl.DataFrame({"source": ["t1", "s3"]}), (1, 1))
