@@ -13,14 +13,13 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
-from fedsrc.common.canonical import file_digest
 from fedsrc.data.embedded import SCORED, TASKS, score_table
-from fedsrc.scores.choose import choose
 from research.benchmarks.scores import Area, Rows, areas
+from research.chosen_scores import KEPT, NAMES, Chosen, chosen
 from research.pages import FIGURES, markdown, publish
 from research.tables.scores import COUNTS, passes, scores_of
 
@@ -28,25 +27,10 @@ GENERATORS = {
     "mistral": "mistral-7B-instruct", "llama 7b": "llama-2-7b-chat", "llama 13b": "llama-2-13b-chat",
     "llama 70b": "llama-2-70b-chat",
 }  # fmt: skip
-NAMES = {
-    "ragtruth": "RAGTruth QA", "halueval-qa": "QA", "halueval-dialogue": "dialogue",
-    "halueval-summarization": "summarization",
-}  # fmt: skip
-KEPT = FIGURES / "scores_chosen.json"
 RULES = {"fed-src-c": "paper", "betting-ladder": "default"}  # each certificate on its own release
-CONTROLS = ("shortness",)
 READ_TWICE = ("lift", "window", "franq", "franq-faithfulness")
 READ_ONCE = ("probability", "entropy", "probe", "detector")
 TEXT = ("lexical", "familiarity", "shortness")
-
-
-class Chosen(NamedTuple):
-    """What development answers chose, and what came next."""
-
-    name: str
-    auc: float
-    next: str
-    next_auc: float
 
 
 @dataclass(frozen=True)
@@ -61,18 +45,6 @@ class Ranked:
 
 def ranked(name: str, file: str, frame: pl.DataFrame, kept: dict[str, Any]) -> Ranked:
     return Ranked(name, frame, areas(Rows(name, frame), scores_of(frame)), Chosen(**kept[file]["chosen"]))
-
-
-def chosen(path: Path, frame: pl.DataFrame, most: tuple[int, int]) -> dict[str, Any]:
-    """Choose on development answers, none of which are of the frame's sources."""
-    development = pl.read_parquet(path)
-    candidates = [each for each in scores_of(development) if each not in CONTROLS]
-    found = choose(development, candidates, passes(scores_of(development), most), records_sha256=file_digest(path))
-    found.check(map(str, frame["source"]))
-    order = sorted(found.candidates.items(), key=lambda item: (item[0] != found.chosen, -item[1].auc))
-    (first, own), (second, other) = order[:2]
-    kept = Chosen(first, round(own.auc, 3), second, round(other.auc, 3))
-    return {"development_sha256": found.records_sha256, "chosen": kept._asdict()}
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,10 @@ Writes docs/results/throughput.md, the section of the given device; the other de
 from __future__ import annotations
 
 import argparse
-import platform
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -26,77 +22,11 @@ from fedsrc.data.selection import keep
 from fedsrc.maths.arrays import Floats
 from fedsrc.scores.models.model import Prompted, TokenScores
 from fedsrc.scores.models.transformers_model import TransformersModel, load
-from fedsrc.scores.models.transformers_reader import BATCH_TOKENS
 from fedsrc.scores.prompts import prompt
-from research.pages import RESULTS, markdown
+from research.throughput_page import ANSWERS, MATRIX, REPEATS, SECTIONS, Clock, Row, Taken, Work, section, write
 
-T = TypeVar("T")
-PAGE = RESULTS / "throughput.md"
-SECTIONS = {"cpu": "## On a CPU", "cuda": "## On a GPU"}
-MATRIX = {"cpu": 2048, "cuda": 8192}
 TASKS: tuple[Task, ...] = ("qa", "dialogue")
-REPEATS, ANSWERS, AIM, GPU_AIM = 2, 16, 5, 20
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.1, "float16": 0.1}  # mean difference of log-probabilities to the loop's
-
-
-@dataclass(frozen=True)
-class Work:
-    """Tokens and arithmetic of one set of answers, with and without the evidence."""
-
-    read: int  # distinct prompts, and responses after each
-    padded: int  # the same with padding
-    operations: float
-    plain_operations: float
-
-
-@dataclass(frozen=True)
-class Taken:
-    """Seconds of the wall clock, and of the process's own CPU time."""
-
-    wall: float
-    cpu: float
-
-
-@dataclass(frozen=True)
-class Row:
-    """One set of answers in one precision."""
-
-    name: str
-    dtype: str
-    answers: int
-    work: Work
-    plain: Taken
-    in_float32: Taken | None  # the plain loop's
-    ours: Taken
-    tokenising: Taken
-    ceiling: float  # operations a second of a large matrix product
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Measures work; on a GPU it waits until the device is done."""
-
-    device: str
-
-    def take(self, work: Callable[[], T]) -> tuple[T, Taken]:
-        self.wait()
-        wall, cpu = time.perf_counter(), time.process_time()
-        made = work()
-        self.wait()
-        return made, Taken(time.perf_counter() - wall, time.process_time() - cpu)
-
-    def wait(self) -> None:
-        if self.device == "cuda":
-            import torch
-
-            torch.cuda.synchronize()
-
-    def seconds(self, taken: Taken) -> float:
-        """The time that ratios compare: the process's on a shared CPU, the wall's on a GPU."""
-        return taken.cpu if self.device == "cpu" else taken.wall
-
-    def least(self, takes: Sequence[Taken]) -> Taken:
-        return min(takes, key=self.seconds)
 
 
 def plain(model: TransformersModel, pairs: Sequence[Prompted]) -> list[Floats]:
@@ -203,116 +133,6 @@ def measure(args: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def cells(row: Row, clock: Clock) -> list[str]:
-    ours, loop = clock.seconds(row.ours), clock.seconds(row.plain)
-    beside = f"{clock.seconds(row.in_float32) / ours:.1f}" if row.in_float32 else "–"
-    return [
-        row.name, row.dtype, f"{row.answers:,}", f"{row.answers / row.ours.wall:.2f}", f"{loop / ours:.1f}",
-        f"{row.plain.wall / row.ours.wall:.1f}", beside, f"{row.work.plain_operations / row.work.operations:.1f}",
-        f"{row.work.read:,}", f"{row.work.operations / 1e12:,.2f}",
-        share(row.work.operations / ours / row.ceiling), share(row.work.plain_operations / loop / row.ceiling),
-        share(1 - row.work.read / row.work.padded), share(clock.seconds(row.tokenising) / ours),
-    ]  # fmt: skip
-
-
-def share(value: float) -> str:
-    return f"{100 * value:.1f}%" if value < 0.1 else f"{100 * value:.0f}%"
-
-
-def measured_section(rows: Sequence[Row], args: argparse.Namespace) -> str:
-    import torch
-    import transformers
-
-    clock = Clock(args.device)
-    tops = {row.dtype: row.ceiling for row in rows}
-    about = CPU_ABOUT if args.device == "cpu" else GPU_ABOUT
-    place = torch.cuda.get_device_name() if args.device == "cuda" else platform.machine()
-    machine = f"""\
-This run: {place}, torch {torch.__version__}, transformers {transformers.__version__}, batches of
-{BATCH_TOKENS[args.device]:,} tokens, {REPEATS} turns of each side, the faster counts. A product of two matrices of
-{MATRIX[args.device]:,} x {MATRIX[args.device]:,} ran at {speeds(tops)} operations a second."""
-    reading = cpu_reading if args.device == "cpu" else gpu_reading
-    table = markdown(HEADER, (cells(row, clock) for row in rows))
-    return "\n\n".join(["Made by", command(args), about, machine, table, reading(rows, clock)])
-
-
-def command(args: argparse.Namespace) -> str:
-    device = "" if args.device == "cpu" else f" --device {args.device}"
-    answers = "" if args.answers == ANSWERS else f" --answers {args.answers}"
-    return f"    python -m research.benchmarks.throughput DATA_FOLDER --model PATH.gguf{device}{answers}"
-
-
-def cpu_reading(rows: Sequence[Row], clock: Clock) -> str:
-    """Why the aim is not reached, in the run's own figures."""
-    by_dtype = {dtype: [row for row in rows if row.dtype == dtype] for dtype in {row.dtype for row in rows}}
-    full, half = by_dtype.get("float32", []), by_dtype.get("bfloat16", [])
-    if not full or not half:
-        return ""
-    same = [clock.seconds(row.plain) / clock.seconds(row.ours) for row in rows]
-    across = [clock.seconds(row.in_float32) / clock.seconds(row.ours) for row in half if row.in_float32]
-    fewer = [row.work.plain_operations / row.work.operations for row in rows]
-    busy = [row.work.plain_operations / clock.seconds(row.plain) / row.ceiling for row in full]
-    return f"""\
-**The aim of {AIM} times is not reached on a CPU.** In the same precision ours is {span(same)} times as fast, in
-bfloat16 {span(across)} times as fast as the loop in float32. The loop wastes little that batching could win back: one
-answer alone already keeps the CPU at {span([100 * x for x in busy], 0)}% of what a large matrix product reaches. What
-is left is fewer operations, {span(fewer)} times fewer by reading prompts once and projecting response positions only
-(of which shorter passes and padding take some back), and cheaper ones. To be {AIM} times as fast as the float32 loop,
-the operations that remain would have to run at {span(needed(full, clock), 0)}% of the ceiling in float32, which cannot
-be, and at {span(needed(half, clock), 0)}% in bfloat16, with attention and softmax, which are not counted, for free.
-bfloat16 changes scores a little: use one precision throughout a run. Tokenisation does not matter."""
-
-
-def gpu_reading(rows: Sequence[Row], clock: Clock) -> str:
-    """Where the aim is reached, and how far from the ceiling both ways stay."""
-    ratios = {f"{row.name} in {row.dtype}": clock.seconds(row.plain) / clock.seconds(row.ours) for row in rows}
-    missed = [name for name, ratio in ratios.items() if ratio < GPU_AIM]
-    across = [clock.seconds(row.in_float32) / clock.seconds(row.ours) for row in rows if row.in_float32]
-    loop = [row.answers / clock.seconds(row.plain) for row in rows]
-    busy = [100 * row.work.plain_operations / clock.seconds(row.plain) / row.ceiling for row in rows]
-    own = {
-        dtype: [100 * row.work.operations / clock.seconds(row.ours) / row.ceiling for row in rows if row.dtype == dtype]
-        for dtype in dict.fromkeys(row.dtype for row in rows)
-    }
-    aim = f"**The aim of {GPU_AIM} times is missed** for {', '.join(missed)}." if missed else "That is the aim."
-    at = ", ".join(f"{span(shares, 0)}% in {dtype}" for dtype, shares in own.items())
-    return f"""\
-Ours is {span(list(ratios.values()), 0)} times as fast as the loop in the same precision, {span(across, 0)} times as
-fast as the loop in float32. {aim}
-Read the ratios by their size alone. One answer at a time leaves a GPU idle: the loop read {span(loop, 0)} answers a
-second however long they were, at {span(busy)}% of the ceiling. It is the host that binds it, and another host gives
-other ratios. Of the ceiling ours reaches {at}: a model of 135M parameters is
-small for this device, and so few answers fill a batch or two and leave much padding."""
-
-
-def needed(rows: Sequence[Row], clock: Clock) -> list[float]:
-    """Per cent of the ceiling at which our operations would be AIM times as fast as the float32 loop."""
-    loops = ((row, clock.seconds(row.in_float32)) for row in rows if row.in_float32)
-    return [100 * AIM * row.work.operations / loop / row.ceiling for row, loop in loops]
-
-
-def span(values: Sequence[float], digits: int = 1) -> str:
-    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
-
-
-def speeds(tops: Mapping[str, float]) -> str:
-    return ", ".join(f"{top / 1e12:,.3g} x 10^12 ({dtype})" for dtype, top in tops.items())
-
-
-def write(device: str, body: str) -> None:
-    """Replace one device's section and keep the other's."""
-    text = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else ""
-    kept = {key: section for key, title in SECTIONS.items() for section in sections(text) if section.startswith(title)}
-    kept[device] = f"{SECTIONS[device]}\n\n{body}"
-    whole = "\n\n".join([HEAD, *(kept[key].strip() for key in SECTIONS if key in kept)]) + "\n"
-    PAGE.write_text(whole, encoding="utf-8")
-    print(whole)
-
-
-def sections(text: str) -> list[str]:
-    return [f"## {part}" for part in text.split("\n## ")[1:]]
-
-
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Throughput of model-based scoring beside a plain loop.")
     parser.add_argument("data", type=Path, help="folder with ragtruth/ and halueval/")
@@ -329,37 +149,7 @@ def main() -> None:
         import torch
 
         torch.set_num_threads(1)
-    write(args.device, measured_section(measure(args), args))
-
-
-HEADER = (
-    "answers", "precision", "count", "answers a second", "ratio to the plain loop", "by the wall clock",
-    "ratio to the float32 loop", "fewer operations", "tokens", "10^12 operations", "share of the ceiling",
-    "plain loop's share", "padding", "tokenisation",
-)  # fmt: skip
-
-HEAD = """\
-# Throughput: scoring answers with a local model
-
-On a GPU scoring is ten times as fast as a plain loop or more, short of the aim of twenty on RAGTruth's long answers; on
-a CPU less than twice in the same precision, and about three times in bfloat16 against float32, which misses the aim of
-five. The sections say why.
-
-Measured: how many answers a second get both sides of the lift, with and without the evidence, beside a plain loop over
-the same answers in the same run: tokenise, one forward pass with all logits, log-softmax, gather, one answer at a time.
-Ours reads a prompt once for all its answers, projects response positions only, and batches. The model is
-SmolLM2-135M-Instruct (Q4_1, dequantised). The script stops if the two ways disagree on the log-probabilities.
-
-Operations are 2 x parameters x tokens, plus the projection to the vocabulary where it is needed; attention is not
-counted. The ceiling is a large matrix product in the same precision, measured in the same run."""
-
-CPU_ABOUT = """\
-One thread, on a machine that others use at the same time. Ratios and shares are therefore of the process's own CPU
-time, which the neighbours disturb less; answers a second are by the wall clock and will differ elsewhere. Few answers
-are measured, so that it takes minutes; padding is less where there are more to choose from."""
-
-GPU_ABOUT = """\
-Ratios are of the wall clock; the script waits for the device before it reads it."""
+    write(args.device, section(measure(args), args))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import pytest
 
 from fedsrc.common.canonical import file_digest
 from fedsrc.errors import FedsrcError
-from research.benchmarks.scores_compared import NAMES, Chosen, chosen
+from research.chosen_scores import KEPT, NAMES, Chosen, chosen
 from research.pages import FIGURES, RESULTS
 from research.studies.catalogue import study_of
 
@@ -97,7 +97,7 @@ def test_the_lead_counts_the_tables() -> None:
 
 
 def test_the_chosen_scores_are_those_kept() -> None:
-    kept = json.loads((FIGURES / "scores_chosen.json").read_text(encoding="utf-8"))
+    kept = json.loads(KEPT.read_text(encoding="utf-8"))
     rows = {row["answers"]: row for row in rows_under("## The score that would have been chosen")}
     assert {NAMES[name] for name in kept} == set(rows)
     for name, each in kept.items():

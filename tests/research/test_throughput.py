@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from research.benchmarks.throughput import GPU_AIM, Clock, Row, Taken, Work, command, gpu_reading
+from research.throughput_page import GPU_AIM, Clock, Row, Taken, Work, command, gpu_reading
 
 WORK = Work(read=100, padded=200, operations=1e12, plain_operations=2e12)
 
