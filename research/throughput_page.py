@@ -79,15 +79,38 @@ class Clock:
         return min(takes, key=self.seconds)
 
 
-def cells(row: Row, clock: Clock) -> list[str]:
+@dataclass(frozen=True)
+class Compared:
+    """A row's ratios, in the time that its device's clock compares."""
+
+    row: Row
+    ratio: float  # to the plain loop
+    across: float | None  # to the plain loop in float32
+    fewer: float  # operations
+    reached: float  # of the ceiling
+    plain_reached: float
+
+
+def compared(row: Row, clock: Clock) -> Compared:
     ours, loop = clock.seconds(row.ours), clock.seconds(row.plain)
-    beside = f"{clock.seconds(row.in_float32) / ours:.1f}" if row.in_float32 else "–"
+    return Compared(
+        row,
+        loop / ours,
+        clock.seconds(row.in_float32) / ours if row.in_float32 else None,
+        row.work.plain_operations / row.work.operations,
+        row.work.operations / ours / row.ceiling,
+        row.work.plain_operations / loop / row.ceiling,
+    )
+
+
+def cells(row: Row, clock: Clock) -> list[str]:
+    found = compared(row, clock)
     return [
-        row.name, row.dtype, f"{row.answers:,}", f"{row.answers / row.ours.wall:.2f}", f"{loop / ours:.1f}",
-        f"{row.plain.wall / row.ours.wall:.1f}", beside, f"{row.work.plain_operations / row.work.operations:.1f}",
-        f"{row.work.read:,}", f"{row.work.operations / 1e12:,.2f}",
-        share(row.work.operations / ours / row.ceiling), share(row.work.plain_operations / loop / row.ceiling),
-        share(1 - row.work.read / row.work.padded), share(clock.seconds(row.tokenising) / ours),
+        row.name, row.dtype, f"{row.answers:,}", f"{row.answers / row.ours.wall:.2f}", f"{found.ratio:.1f}",
+        f"{row.plain.wall / row.ours.wall:.1f}", "–" if found.across is None else f"{found.across:.1f}",
+        f"{found.fewer:.1f}", f"{row.work.read:,}", f"{row.work.operations / 1e12:,.2f}",
+        share(found.reached), share(found.plain_reached),
+        share(1 - row.work.read / row.work.padded), share(clock.seconds(row.tokenising) / clock.seconds(row.ours)),
     ]  # fmt: skip
 
 
@@ -120,51 +143,53 @@ def command(args: argparse.Namespace) -> str:
 
 def cpu_reading(rows: Sequence[Row], clock: Clock) -> str:
     """Why the aim is not reached, in the run's own figures."""
-    by_dtype = {dtype: [row for row in rows if row.dtype == dtype] for dtype in {row.dtype for row in rows}}
-    full, half = by_dtype.get("float32", []), by_dtype.get("bfloat16", [])
+    found = [compared(row, clock) for row in rows]
+    full, half = ([each for each in found if each.row.dtype == dtype] for dtype in ("float32", "bfloat16"))
     if not full or not half:
         return ""
-    same = [clock.seconds(row.plain) / clock.seconds(row.ours) for row in rows]
-    across = [clock.seconds(row.in_float32) / clock.seconds(row.ours) for row in half if row.in_float32]
-    fewer = [row.work.plain_operations / row.work.operations for row in rows]
-    busy = [row.work.plain_operations / clock.seconds(row.plain) / row.ceiling for row in full]
+    same, fewer = span([each.ratio for each in found]), span([each.fewer for each in found])
+    busy, beside = span([100 * each.plain_reached for each in full], 0), span(across(half))
     return f"""\
-**The aim of {AIM} times is not reached on a CPU.** In the same precision ours is {span(same)} times as fast, in
-bfloat16 {span(across)} times as fast as the loop in float32. The loop wastes little that batching could win back: one
-answer alone already keeps the CPU at {span([100 * x for x in busy], 0)}% of what a large matrix product reaches. What
-is left is fewer operations, {span(fewer)} times fewer by reading prompts once and projecting response positions only
+**The aim of {AIM} times is not reached on a CPU.** In the same precision ours is {same} times as fast, in
+bfloat16 {beside} times as fast as the loop in float32. The loop wastes little that batching could win back: one
+answer alone already keeps the CPU at {busy}% of what a large matrix product reaches. What
+is left is fewer operations, {fewer} times fewer by reading prompts once and projecting response positions only
 (of which shorter passes and padding take some back), and cheaper ones. To be {AIM} times as fast as the float32 loop,
-the operations that remain would have to run at {span(needed(full, clock), 0)}% of the ceiling in float32, which cannot
-be, and at {span(needed(half, clock), 0)}% in bfloat16, with attention and softmax, which are not counted, for free.
+the operations that remain would have to run at {span(needed(full), 0)}% of the ceiling in float32, which cannot
+be, and at {span(needed(half), 0)}% in bfloat16, with attention and softmax, which are not counted, for free.
 bfloat16 changes scores a little: use one precision throughout a run. Tokenisation does not matter."""
 
 
 def gpu_reading(rows: Sequence[Row], clock: Clock) -> str:
     """Where the aim is reached, and how far from the ceiling both ways stay."""
-    ratios = {f"{row.name} in {row.dtype}": clock.seconds(row.plain) / clock.seconds(row.ours) for row in rows}
-    missed = [name for name, ratio in ratios.items() if ratio < GPU_AIM]
-    across = [clock.seconds(row.in_float32) / clock.seconds(row.ours) for row in rows if row.in_float32]
+    found = [compared(row, clock) for row in rows]
+    missed = [f"{each.row.name} in {each.row.dtype}" for each in found if each.ratio < GPU_AIM]
     loop = [row.answers / clock.seconds(row.plain) for row in rows]
-    busy = [100 * row.work.plain_operations / clock.seconds(row.plain) / row.ceiling for row in rows]
+    busy = span([100 * each.plain_reached for each in found])
     own = {
-        dtype: [100 * row.work.operations / clock.seconds(row.ours) / row.ceiling for row in rows if row.dtype == dtype]
+        dtype: [100 * each.reached for each in found if each.row.dtype == dtype]
         for dtype in dict.fromkeys(row.dtype for row in rows)
     }
     aim = f"**The aim of {GPU_AIM} times is missed** for {', '.join(missed)}." if missed else "That is the aim."
     at = ", ".join(f"{span(shares, 0)}% in {dtype}" for dtype, shares in own.items())
+    same, beside = span([each.ratio for each in found], 0), span(across(found), 0)
     return f"""\
-Ours is {span(list(ratios.values()), 0)} times as fast as the loop in the same precision, {span(across, 0)} times as
+Ours is {same} times as fast as the loop in the same precision, {beside} times as
 fast as the loop in float32. {aim}
 Read the ratios by their size alone. One answer at a time leaves a GPU idle: the loop read {span(loop, 0)} answers a
-second however long they were, at {span(busy)}% of the ceiling. It is the host that binds it, and another host gives
+second however long they were, at {busy}% of the ceiling. It is the host that binds it, and another host gives
 other ratios. Of the ceiling ours reaches {at}: a model of 135M parameters is
 small for this device, and so few answers fill a batch or two and leave much padding."""
 
 
-def needed(rows: Sequence[Row], clock: Clock) -> list[float]:
+def across(found: Sequence[Compared]) -> list[float]:
+    """How many times as fast as the float32 loop."""
+    return [each.across for each in found if each.across is not None]
+
+
+def needed(found: Sequence[Compared]) -> list[float]:
     """Per cent of the ceiling at which our operations would be AIM times as fast as the float32 loop."""
-    loops = ((row, clock.seconds(row.in_float32)) for row in rows if row.in_float32)
-    return [100 * AIM * row.work.operations / loop / row.ceiling for row, loop in loops]
+    return [100 * AIM * each.reached / each.across for each in found if each.across is not None]
 
 
 def span(values: Sequence[float], digits: int = 1) -> str:

@@ -202,6 +202,16 @@ def test_the_lead_counts_and_names_every_setting_that_certifies_less_often(other
     assert sorted(shown) == sorted([f"{each['fired']}/{each['trials']}" for each in pair] for pair in lost)
 
 
+def test_the_lead_counts_where_the_one_ahead_has_false_certificates_alone() -> None:
+    """Mutants killed: the sides exchanged, certificates that are true counted too."""
+    pairs = [(row["default"], row["old"]) for row in ROWS]
+    ahead = [max(pair, key=lambda row: row["fired"]) for pair in pairs if pair[0]["fired"] != pair[1]["fired"]]
+    false = [row for row in ahead if row["failures"] == row["fired"]]
+    mine = sum(any(row is own for own, _ in pairs) for row in false)
+    said = numbers(r"are of made-up laws; in (\d+) and (\d+) every certificate of the one ahead is false\.")
+    assert said == [len(false) - mine, mine]
+
+
 def test_the_lead_counts_and_names_where_the_papers_rule_accepts_more() -> None:
     said = numbers(r"it accepts less in (\d+) of (\d+), more in (\d+), with all its events, where the paper's rule")
     assert said == compared("default", "paper", "acceptance")
